@@ -11,6 +11,7 @@
 # make performance      packed training against one model at a time, and against the roofline
 # make aot              what a step asks of H100, H200 and TPU v5e, compiled without them (1.3 GB)
 # make docs             docs/columns.md, from the declarations of columns, and the site in build/docs
+# make tutorial         executes docs/tutorial.ipynb, whose outputs are published
 # make parquet          the published tables as Parquet, in build/parquet
 # make intervals       docs/intervals.md, by simulation: ten minutes of CPU
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
@@ -34,7 +35,7 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: aot compile-for-accelerators bench docs intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
+.PHONY: aot compile-for-accelerators bench docs tutorial intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -95,6 +96,9 @@ docs: $(VENV)/.installed-docs
 	$(VENV)/bin/python -m memobench.experiments.pages.quotes README.md docs/*.md
 	$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/docs
 	@echo build/docs/docs/index.html
+
+tutorial: $(VENV)/.installed-docs
+	JAX_PLATFORMS=cpu $(VENV)/bin/jupyter execute --inplace --NotebookClient.record_timing=False docs/tutorial.ipynb
 
 parquet: $(VENV)/.installed-parquet
 	$(VENV)/bin/python -m memobench.store.published build/parquet

@@ -8,14 +8,22 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 project = "memobench"
 author = "the authors of memobench"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 # The source is the whole repository, so that links are right here and wherever it is browsed.
 root_doc = "docs/index"
-include_patterns = ["docs/*.md", "results/**.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+include_patterns = [
+    "docs/*.md",
+    "docs/tutorial.ipynb",
+    "results/**.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+]
 html_theme = "furo"
 html_title = "memobench"
 html_copy_source = html_show_copyright = False
 myst_heading_anchors = 3
+# Its outputs are those that are committed: `make tutorial`.
+nb_execution_mode = "off"
 # What is returned has no type before a colon, as napoleon would have it.
 napoleon_custom_sections = ["Returns"]
 autodoc_member_order = "bysource"

@@ -16,6 +16,8 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 # The cases that hypothesis draws are always the same: it has nothing to remember.
 os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp(prefix="memobench-cases-")
 
+import sys
+
 import jax
 import pytest
 

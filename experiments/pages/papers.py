@@ -19,6 +19,7 @@ from memobench.common import notation
 from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
+from memobench.planner import costs, packing
 from memobench.report import experiment as pages
 from memobench.report import tables
 from memobench.report.verdicts import ENDING, estimate_of
@@ -34,6 +35,8 @@ PAPERS = {
 _ENOUGH = f"with {MIN_SEEDS} seeds"
 # What time is counted in, on each platform.
 _HOURS = {"cpu": "core-hours", "gpu": "GPU-hours", "tpu": "TPU-hours"}
+# Where planned costs hold: two CPU cores, which train two packs side by side.
+_DEVICE, _WORKERS = "AMD EPYC, 2 cores", 2
 _OTHERS, _NOTHING = "the quick preset alone", "nothing yet"
 
 
@@ -41,6 +44,26 @@ def experiments(paper: str) -> list[Experiment]:
     """The experiments that repeat runs of the paper."""
     of_folder = (x for name, x in EXPERIMENTS.items() if name.startswith(f"{PAPERS[paper]}/"))
     return [x for x in of_folder if "paper" in x.presets]
+
+
+def commands(paper: str) -> str:
+    """The command of each figure of the paper, with what it plans, as a table in Markdown."""
+    rows = []
+    for experiment in experiments(paper):
+        runs = experiment.runs("paper")
+        planned = costs.predict(packing.plan(runs, "cpu"), _DEVICE, _WORKERS)
+        sources = [claim.source for claim in experiment.claims if ", " in claim.source]
+        rows.append(
+            {
+                "of the paper": sources[0].rpartition(", ")[2] if sources else "",
+                "figure": tables.text(experiment.title),
+                "command": f"`memobench run {experiment.name} --preset=paper --report`",
+                "runs": len(runs),
+                "planned core-hours": sum(planned.seconds) / 3600,
+            }
+        )
+    table = tables.markdown(pd.DataFrame(rows), {"runs": 0, "planned core-hours": 2})
+    return table.replace("\\`", "`")  # Commands are code.
 
 
 def summarize(paper: str) -> str:
@@ -186,7 +209,7 @@ def claims(paper: str) -> pd.DataFrame:
     """
     rows = []
     for experiment in experiments(paper):
-        found = {preset: _verdicts(experiment, preset) for preset in _presets(experiment)}
+        found = {preset: read_verdicts(experiment, preset) for preset in _presets(experiment)}
         for claim in experiment.claims:
             cells: dict[str, str] = {}
             decided = set()
@@ -253,12 +276,13 @@ def _presets(experiment: Experiment) -> dict[str, bool]:
         for preset in there
         if preset in experiment.presets and preset not in experiment.too_short
     }
-    seeds = {preset: int(_verdicts(experiment, preset)["seeds"].max()) for preset in own}
+    seeds = {preset: int(read_verdicts(experiment, preset)["seeds"].max()) for preset in own}
     runs = {preset: len(experiment.runs(preset)) for preset in own}
     return dict(sorted(own.items(), key=lambda x: (not x[1], -seeds[x[0]], -runs[x[0]])))
 
 
-def _verdicts(experiment: Experiment, preset: str) -> pd.DataFrame:
+def read_verdicts(experiment: Experiment, preset: str) -> pd.DataFrame:
+    """The published verdicts of a preset."""
     runs = published.files()[experiment.name][preset]
     name = runs.name.removesuffix(published.ENDING)
     return _read(runs.with_name(f"{name}{ENDING}"))

@@ -16,24 +16,35 @@ import pandas as pd
 from memobench import claims
 from memobench.board import capacity_summary, peak
 from memobench.board import table as board
+from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board.peak import ratios
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import papers
 from memobench.report import answer, tables
 from memobench.report import capacity_summary as entries
+from memobench.report.verdicts import estimate_of
 from memobench.store.published import published
 
 _TYPICAL = ("board/typical", "large")
+# Whose claims are quoted, and the measure of most of them.
+_BLOCKS = "gated norms attention experts depth optimizers optimizers-zipf".split()
+_USUAL = "bits per parameter after 1,024 steps"
 _FAMILIES = (capacity_summary.ATTENTION, capacity_summary.MLP, "attention + MLP")
 
 
 def _answer() -> str:
-    return textwrap.fill(answer.answer(published("board/typical")), 100)
+    said = answer.answer(published("board/typical"))
+    return textwrap.fill(said, 100, break_on_hyphens=False)
 
 
 def _forms() -> str:
     """The forms that the answer compares, the best of each side and attention with wide heads."""
     return answer.forms(published("board/typical"))
+
+
+def _ratios() -> str:
+    """Bits per parameter, and attention over MLP, at every budget with all forms."""
+    return answer.ratios(published("board/typical"))
 
 
 def _budgets() -> str:
@@ -47,17 +58,22 @@ def _board_runs() -> pd.DataFrame:
     return _budget_rows(found[found["family"].isin(_FAMILIES)])
 
 
-def _narrow_heads() -> str:
-    """One layer of wide and of narrow heads, alone and beside an MLP."""
-    found = _preset_entries("narrow")
-    kinds = set(_exact_runs(published("board/typical", "narrow"))["family"]) | set(_FAMILIES)
-    shown = _budget_rows(found[found["family"].isin(kinds)])
-    return tables.markdown(shown.drop(columns=["parameters", "rank"]), {})
-
-
 def _blocks() -> str:
-    """Every entry of the budgets at which blocks are measured, with its rank among all of them."""
-    return tables.markdown(_budget_rows(_preset_entries("blocks")).drop(columns="parameters"), {})
+    """Every entry of the largest budget at which blocks are measured, and its rank among them."""
+    found = _budget_rows(_preset_entries("blocks"))
+    largest = found[found["budget"] == found["budget"].max()]
+    return tables.markdown(largest.drop(columns=["parameters", "budget"]), {})
+
+
+def _bought() -> str:
+    """The claims on blocks, each with its verdict and ratio."""
+    rows = []
+    for name in _BLOCKS:
+        for row in papers.read_verdicts(EXPERIMENTS[f"blocks/{name}"], "quick").to_dict("records"):
+            claim = row["claim"].replace(f" ({_USUAL})", "")
+            verdict = f"{row['verdict']}{estimate_of(row)}"
+            rows.append({"experiment": name, "claim": tables.text(claim), "verdict": verdict})
+    return tables.markdown(pd.DataFrame(rows), {})
 
 
 def _preset_entries(preset: str) -> pd.DataFrame:
@@ -168,14 +184,17 @@ _TITLES = {
 QUOTES: dict[str, Callable[[], str]] = {
     "answer": _answer,
     "blocks": _blocks,
+    "bought": _bought,
     "budgets": _budgets,
     "forms": _forms,
-    "narrow": _narrow_heads,
+    "ratios": _ratios,
     "exposure": _exposure,
     "laws": _laws,
     "peaks": _peaks,
     "precision": _precision,
     "shares": _shares,
+    "dana2025-commands": functools.partial(papers.commands, "dana2025"),
+    "mahdavi2024-commands": functools.partial(papers.commands, "mahdavi2024"),
     **{paper: functools.partial(papers.summarize, paper) for paper in papers.PAPERS},
 }
 

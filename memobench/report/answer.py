@@ -1,6 +1,6 @@
-"""The answer on attention or MLP in sentences, in a table and in the key figure.
+"""The answer on attention or MLP in sentences, in tables and in the key figure.
 
-Each side is its best measured form at a budget, and what heads as wide as the model cost is said
+Each side is its best measured form at a budget, and the cost of heads as wide as the model stands
 beside it. All of it follows from runs of Capacities; no sentence is written by hand.
 """
 
@@ -21,8 +21,10 @@ _ATTENTION, _MLP, _BOTH = capacity_summary.SIDES
 _NAMES = {
     _ATTENTION: "attention alone",
     _MLP: "the MLP",
-    _BOTH: "attention and MLP in one layer",
+    _BOTH: "attention + MLP",
 }
+# Of the MLP's bits, what still counts as keeping up with it.
+_NEAR = 0.9
 # What pages call heads that have as many dimensions as the residual stream.
 WIDE = f"{_ATTENTION}, wide heads"
 # Bits per parameter that others measured, of larger models.
@@ -39,16 +41,9 @@ def answer(table: pd.DataFrame) -> str:
     contests = capacity_summary.contests(table)
     if not contests:
         raise ValueError("the table must have attention alone and an MLP at one budget")
-    complete = capacity_summary.select_complete(contests)
-    contest = (complete or contests)[-1]
-    known = _summaries(contest)
-    parts = [
-        _order(contest, known),
-        _ratio_sentence(contest, capacity_summary.select_complete(contests, [_ATTENTION, _MLP])),
-        _width(contest, known),
-        _sets(known),
-        _design(contest),
-    ]
+    contest = (capacity_summary.select_complete(contests) or contests)[-1]
+    compared = capacity_summary.select_complete(contests, [_ATTENTION, _MLP]) or [contest]
+    parts = [_order(contest), _ratio_sentence(compared), _width(compared), _design(contest)]
     return " ".join(filter(None, parts))
 
 
@@ -67,6 +62,27 @@ def forms(table: pd.DataFrame) -> str:
         "half know to 99%": [_interval(_estimate(row, "half_99"), 0) for row in rows],
     }
     return tables.markdown(pd.DataFrame(shown), {})
+
+
+def ratios(table: pd.DataFrame) -> str:
+    """A Markdown table of bits per parameter, and of attention over MLP, a row for each budget."""
+    contests = capacity_summary.select_complete(capacity_summary.contests(table))
+    rows = []
+    for contest in contests:
+        known = _summaries(contest)
+        over = _ratio(contest.best[_ATTENTION], contest.best[_MLP])
+        rows.append(
+            {
+                "parameters": f"{contest.budget:,}",
+                **{
+                    side: _interval(_per_parameter(known[side], "bits"), 2)
+                    for side in (_BOTH, _MLP, _ATTENTION, WIDE)
+                    if side in known
+                },
+                "attention alone / MLP": _interval(over, 2),
+            }
+        )
+    return tables.markdown(pd.DataFrame(rows), {})
 
 
 def draw(table: pd.DataFrame) -> "Figure":
@@ -121,72 +137,62 @@ def _title(contests: Sequence[capacity_summary.Contest]) -> str:
 # --- Sentences ------------------------------------------------------------------------------------
 
 
-def _order(contest: capacity_summary.Contest, known: dict[str, Any]) -> str:
-    """The side that knows the most, and the bits of the others."""
+def _order(contest: capacity_summary.Contest) -> str:
+    """The side that knows the most, and its bits."""
+    known = _summaries(contest)
     sides = sorted(contest.best, key=lambda side: -_per_parameter(known[side], "bits").value)
     first, second, *_ = sides
-    ahead = _ratio(contest.best[first], contest.best[second]).low > 1
-    verb = "memorize" if first == _BOTH else "memorizes"
-    most = f"{verb} the most" if ahead else f"{verb} as much as any other"
-    bits = {side: _interval(_per_parameter(known[side], "bits"), 2) for side in sides}
-    rest = " and ".join(f"{_NAMES[side]} {bits[side]}" for side in sides[1:])
+    is_ahead = _ratio(contest.best[first], contest.best[second]).low > 1
+    name = _NAMES[first]
     return (
-        f"At {contest.budget:,} parameters {_NAMES[first]} {most}, "
-        f"{bits[first]} bits per parameter, {rest}."
+        f"{name[0].upper()}{name[1:]} memorizes {'the most' if is_ahead else 'as much as any'}: "
+        f"{_interval(_per_parameter(known[first], 'bits'), 2)} bits per parameter at "
+        f"{contest.budget:,} parameters."
     )
 
 
-def _ratio_sentence(
-    contest: capacity_summary.Contest, all_forms: Sequence[capacity_summary.Contest]
-) -> str:
-    """Attention over MLP, here and from the least budget to the largest with all their forms."""
-    over = _ratio(contest.best[_ATTENTION], contest.best[_MLP])
-    of_budgets = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in all_forms]
-    said = f"Attention alone over the MLP is {_interval(over, 2)}"
-    if len(all_forms) > 1:
-        ends = f"{all_forms[0].budget:,} to {all_forms[-1].budget:,}"
-        said += f", from {ends} parameters {_range(of_budgets)}"
-    return f"{said}."
+def _ratio_sentence(contests: Sequence[capacity_summary.Contest]) -> str:
+    """Attention over MLP at budgets with the same forms of both."""
+    over = [_ratio(each.best[_ATTENTION], each.best[_MLP]) for each in contests]
+    keeps_up = {estimate.value >= _NEAR for estimate in over}
+    verb = "falls behind" if keeps_up == {False} else "keeps up with"
+    sizes = " at some sizes" * (len(keeps_up) > 1)
+    condition = " if its heads are narrower than the model" * _has_narrow(contests)
+    ends = " to ".join(dict.fromkeys(f"{contests[i].budget:,}" for i in (0, -1)))
+    where = f"from {ends}" if len(contests) > 1 else f"at {ends}"
+    return (
+        f"Attention alone {verb} the MLP{sizes}{condition}: {where} parameters it knows "
+        f"{_range([estimate.value for estimate in over])} times the MLP's bits."
+    )
 
 
-def _width(contest: capacity_summary.Contest, known: dict[str, Any]) -> str:
+def _width(contests: Sequence[capacity_summary.Contest]) -> str:
     """The cost of heads as wide as the model, where narrower ones were measured."""
-    if (_ATTENTION, "narrow") not in contest.forms:
+    if not _has_narrow(contests):
         return "Heads narrower than the model are not among these runs."
-    if contest.wide is None or WIDE not in known:
+    wide = [(each.wide, each.best[_MLP]) for each in contests if each.wide is not None]
+    if not wide:
         return ""
-    row = known[WIDE]
-    redundant = 1 - row["n_params_distinct"] / row["n_params"]
-    over = _ratio(contest.wide, contest.best[_MLP])
+    over = [_ratio(run, mlp).value for run, mlp in wide]
+    redundant = [1 - run["n_params_distinct"] / run["n_params"] for run, _ in wide]
     return (
-        f"It takes narrow heads: with heads as wide as the model, {redundant:.0%} of whose "
-        f"parameters are redundant, the ratio is {_interval(over, 2)}."
+        f"With heads as wide as the model it knows {_range(over)} times as many, as "
+        f"{_range(redundant, '.0%')} of its parameters are redundant: products of matrices need "
+        "fewer."
     )
 
 
-def _sets(known: dict[str, Any]) -> str:
-    """The sets that fit, where their learning rate was chosen for them."""
-    rows = {side: known[side] for side in capacity_summary.SIDES if side in known}
-    learnt = {
-        side: _estimate(row, "half_99")
-        for side, row in rows.items()
-        if not pd.isna(row.get("rate_of_sets"))
-    }
-    if not {_ATTENTION, _MLP} <= learnt.keys():
-        return ""
-    shown = ", ".join(
-        f"{_interval(estimate, 0)} with {_NAMES[side]}" for side, estimate in learnt.items()
-    )
-    return f"Sets of which half of the trainings learn 99%: {shown}."
+def _has_narrow(contests: Sequence[capacity_summary.Contest]) -> bool:
+    return (_ATTENTION, "narrow") in contests[-1].forms
 
 
 def _design(contest: capacity_summary.Contest) -> str:
     """The design for which all of this holds."""
     run = contest.best[_MLP]
     return (
-        f"(Best measured form of each; pairs of {run['vocab_size']} tokens, "
-        f"{run['n_examples']:,} with random next tokens; {run['steps']:,} steps of full-batch "
-        "Adam; 95% intervals over random label tables alone.)"
+        f"Measured on pairs of tokens ({run['n_examples']:,} of {run['vocab_size']}) with a random "
+        f"third, after {run['steps']:,} steps of full-batch Adam (each sees all pairs); 95% "
+        "intervals are over draws of the third tokens alone."
     )
 
 
@@ -222,7 +228,7 @@ def _interval(estimate: Estimate, digits: int) -> str:
     return tables.interval(*estimate, digits=digits)
 
 
-def _range(values: Sequence[float]) -> str:
+def _range(values: Sequence[float], form: str = ".2f") -> str:
     """The least and the greatest, or the one that there is."""
-    least, most = f"{min(values):.2f}", f"{max(values):.2f}"
+    least, most = format(min(values), form), format(max(values), form)
     return least if least == most else f"{least} to {most}"

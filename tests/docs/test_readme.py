@@ -82,15 +82,15 @@ def test_links_lead_somewhere(page):
 
 def test_every_page_is_in_the_site():
     trees = "\n".join(_blocks(ROOT / "docs/index.md", r"\{toctree\}")).split()
-    assert {page.stem for page in PAGES if page.parent.name == "docs"} == {
+    assert {page.stem for page in PAGES if page.parent == ROOT / "docs"} == {
         *(name for name in trees if "/" not in name and not name.startswith(":")),
         "index",
     }
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "docs/capacity.md"], ids=lambda page: page.stem)
-def test_rows_of_capacities_are_the_published_ones(page):
+def test_rows_of_capacities_are_the_published_ones():
     """Every cell of a row is one of the published row with its entry and intervals."""
+    page = ROOT / "docs/capacity.md"
     pages = [*ROOT.glob("results/board/typical.md"), *ROOT.glob("results/*/board/typical.md")]
     rows = [row for each in pages for row in each.read_text().splitlines()]
     published = [set(row.strip("| ").split(" | ")) for row in rows if row.startswith("| ")]
@@ -123,7 +123,7 @@ def test_all_papers_and_the_answer_are_quoted_somewhere():
 
 
 def test_the_readme_is_short():
-    assert len(README.read_text().splitlines()) <= 150
+    assert len(README.read_text().splitlines()) <= 130
 
 
 def test_the_citation_is_of_this_version():

@@ -57,33 +57,39 @@ def test_each_side_is_its_best_form_at_every_budget(board):
 
 
 def test_the_answer_names_the_largest_budget_with_every_form(board):
-    assert answer.answer(board).startswith("At 2,048 parameters ")
+    assert " bits per parameter at 2,048 parameters. " in answer.answer(board)
     largest = board["n_params"] > 1500
     for family in ("attention-only, narrow heads", "MLP, narrow head"):
         is_form = np.char.startswith(families(board).astype(str), family)
         some = board[~(largest & is_form)]
-        assert answer.answer(some).startswith("At 1,024 parameters "), family
+        assert " bits per parameter at 1,024 parameters. " in answer.answer(some), family
 
 
 def test_a_better_form_turns_the_answer_round(board):
     said = answer.answer(board)
-    assert "attention and MLP in one layer memorize the most" in said
+    assert said.startswith("Attention + MLP memorizes the most: ")
+    assert "Attention alone keeps up with the MLP if its heads are narrower than the " in said
     narrow = families(board) == "attention-only, narrow heads"
     turned = answer.answer(with_bits(board, narrow, 1.4))
-    assert "attention alone memorizes the most" in turned
-    over = [float(re.search(r"over the MLP is (\S+)", text)[1]) for text in (said, turned)]
+    assert turned.startswith("Attention alone memorizes the most: ")
+    over = [float(re.search(r"parameters it knows (\S+) to", text)[1]) for text in (said, turned)]
     assert over[1] / over[0] == pytest.approx(1.4, abs=0.02)
+    any_narrow = [x.startswith("attention-only, narrow heads") for x in families(board)]
+    slow = answer.answer(with_bits(board, any_narrow, 0.7))
+    assert "Attention alone falls behind the MLP" in slow
+    some = answer.answer(with_bits(board, narrow, 0.92))
+    assert "Attention alone keeps up with the MLP at some sizes if " in some
     # Wide heads are one form: as long as narrow ones know more, they move their own ratio alone.
     wide = families(board) == capacity_summary.ATTENTION
     slower = answer.answer(with_bits(board, wide, 0.5))
-    assert slower.split(" It takes ")[0] == said.split(" It takes ")[0]
+    assert slower.split(" With heads ")[0] == said.split(" With heads ")[0]
     assert slower != said
 
 
 def test_runs_without_narrow_heads_say_so(board):
     wide = board[["narrow" not in family for family in families(board)]]
-    assert "narrower than the model" in answer.answer(wide)
-    assert "narrower than the model" not in answer.answer(board)
+    assert "Heads narrower than the model are not among these runs." in answer.answer(wide)
+    assert "not among these runs" not in answer.answer(board)
 
 
 def test_equal_sides_are_not_ranked(board):
@@ -91,7 +97,7 @@ def test_equal_sides_are_not_ranked(board):
     changes = {"architecture": "attention_only", "d_mlp": 0, "activation": None}
     attention = mlp.assign(run_id="f" + mlp["run_id"].str[1:], **changes)
     equal = pd.concat([mlp, attention], ignore_index=True)
-    assert "memorizes as much as any other" in answer.answer(equal)
+    assert "memorizes as much as any: " in answer.answer(equal)
 
 
 @pytest.mark.parametrize("kept", [(), (capacity_summary.ATTENTION,), ("MLP", "attention + MLP")])
@@ -123,7 +129,7 @@ def test_runs_of_fewer_rungs_are_compared_at_the_steps_that_both_have(board):
             for value, chosen in zip(table[name], narrow, strict=True)
         ]
     first = answer.answer(board)
-    assert answer.answer(table).split(" Sets ")[0] == first.split(" Sets ")[0]
+    assert answer.answer(table) == first
 
 
 def test_the_key_figure_has_a_line_and_a_name_for_each_form(board):
@@ -139,3 +145,10 @@ def test_the_table_of_forms_has_a_row_for_each_side_and_for_wide_heads(board):
     rows = answer.forms(board).splitlines()[2:]
     assert len(rows) == 4
     assert rows[-1].startswith("| attention-only, full heads (")
+
+
+def test_the_answer_is_short_and_has_a_row_for_each_budget(board):
+    assert len(answer.answer(board).split()) <= 105
+    rows = answer.ratios(board).splitlines()
+    assert rows[0].startswith("| parameters | attention + MLP | MLP | attention alone | ")
+    assert [row.split(" | ")[0] for row in rows[2:]] == ["| 256", "| 512", "| 1,024", "| 2,048"]
