@@ -13,32 +13,15 @@ from typing import Any
 from memobench import claims
 from memobench.common import notation
 
-# On white, and on the dark paper of the page of the board. Contrast is at least 3 on either.
+# Okabe and Ito's colors and others between them, darker for contrast on white.
 BLUE, ORANGE, GREEN, PINK, OCHRE, INDIGO, RED, GREY, TEAL, BROWN = COLORS = (
     *("#0065a3", "#c24d00", "#007a5a", "#a8487f", "#8a6a00"),
     *("#3a3f8f", "#8c1f28", "#4d5156", "#007f94", "#6f4a2b"),
 )
-DARK = (
-    *("#5bb4f0", "#ff9447", "#2fc59b", "#e79cc6", "#ecc94a"),
-    *("#a7abff", "#ff8f8f", "#c3c7cc", "#5fd0e3", "#d1a17a"),
-)
-# What is drawn of theory and of others' numbers.
+# Of theory and of others' numbers.
 FAINT = "0.4"
-# Outlines about the origin, as SVG writes them, by matplotlib's letter.
-MARKERS = {
-    "o": "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
-    "s": "M-4 -4h8v8h-8z",
-    "D": "M0 -5.6l5.6 5.6l-5.6 5.6l-5.6 -5.6z",
-    "^": "M0 -5.2l5 8.7h-10z",
-    "v": "M0 5.2l5 -8.7h-10z",
-    "<": "M-5.2 0l8.7 -5v10z",
-    ">": "M5.2 0l-8.7 -5v10z",
-    "P": "M-1.6 -5h3.2v3.4h3.4v3.2h-3.4v3.4h-3.2v-3.4h-3.4v-3.2h3.4z",
-    "X": "M0 -2.3l2.7 -2.7l2.3 2.3l-2.7 2.7l2.7 2.7l-2.3 2.3l-2.7 -2.7l-2.7 2.7l-2.3 -2.3"
-    "l2.7 -2.7l-2.7 -2.7l2.3 -2.3z",
-    "p": "M0 -5.2L4.95 -1.61L3.06 4.21H-3.06L-4.95 -1.61z",
-    "h": "M-5 0l2.5 -4.4h5l2.5 4.4l-2.5 4.4h-5z",
-}
+# Letters of matplotlib; the page of the board has outlines for each (assets/curves.js).
+MARKERS = "osD^v<>PXph"
 SOLID, DASHED, DOTTED = "-", "--", ":"
 _SVG_DASHES = {SOLID: "none", DASHED: "7 3", DOTTED: "2 3"}
 
@@ -62,10 +45,10 @@ class Style:
         return {**self.for_points(), "linestyle": self.dash}
 
     def for_page(self) -> dict[str, Any]:
-        """The same for the scripts of the page, as a place in COLORS, an outline and dashes."""
+        """The same for the scripts of the page of the board."""
         return {
-            "color": COLORS.index(self.color),
-            "marker": MARKERS[self.marker],
+            "colour": self.color,
+            "marker": self.marker,
             "dash": _SVG_DASHES[self.dash],
             "hollow": self.is_hollow,
         }
