@@ -4,18 +4,16 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 
 from memobench.experiments.assumptions import kruskal, representations
-from memobench.report import tables
+from memobench.report import drawing, tables
+from memobench.report.style import DASHED, FAINT, SOLID, styles_of
 
 DATA = ("uniform", "sinusoidal", "learned", "rotary")
 ASSUMPTION_3 = "query + mean of context"
+# Panels of a row of the figure.
+_COLUMNS = 3
 PLACES = (*representations.PLACES, ASSUMPTION_3)
 # Share of 5,000 subsets with full rank, by model, place and size; numbers stand for themselves.
 PUBLISHED: dict[tuple[str, str], dict[str | int, float]] = {
@@ -178,34 +176,51 @@ def context_summary(contexts: pd.DataFrame) -> pd.DataFrame:
 
 def draw(curves: pd.DataFrame, path: pathlib.Path) -> None:
     """Writes the figure: a panel per set of a model, and one for all sets that need none."""
-    sns.set_theme(context="notebook", style="whitegrid")
-    of_data = curves["set"].isin(DATA)
+    is_data = curves["set"].isin(DATA)
     curves = curves.assign(
-        panel=curves["set"].mask(of_data, "data and positions"),
-        curve=curves["place"].mask(of_data, curves["set"]),
-        tolerance=curves["tolerance_of"],
+        panel=curves["set"].mask(is_data, "data and positions"),
+        curve=curves["place"].mask(is_data, curves["set"]),
     )
-    names = [name for name in (*PLACES, *DATA) if (curves["curve"] == name).any()]
-    colors = dict(zip(names, sns.color_palette("colorblind"), strict=False))
-    grid = sns.relplot(
-        curves,
-        **{"x": "size", "y": "full_rank", "hue": "curve", "style": "tolerance", "col": "panel"},
-        **{"kind": "line", "estimator": None, "palette": colors, "style_order": _PRECISIONS},
-        **{"col_wrap": 3, "height": 3.3, "aspect": 1.5, "facet_kws": {"sharex": False}},
-        **{"linewidth": 2.5, "alpha": 0.7},
-    )
-    for panel, axis in grid.axes_dict.items():
+    panels = dict.fromkeys(curves["panel"])
+    n_rows = -(-(len(panels) + 1) // _COLUMNS)
+    figure, axes_RxC = drawing.subplots(n_rows, _COLUMNS, (13, 0.6 + 3 * n_rows), sharey=True)
+    styles = styles_of([*PLACES, *DATA])
+    for panel, axis in zip(panels, axes_RxC.flat, strict=False):
         here = curves[curves["panel"] == panel]
         for (name, place), lines in here.groupby(["set", "place"], sort=False):
-            color = colors[lines["curve"].iloc[0]]
-            for _, line in lines.groupby("tolerance"):
+            color = styles[lines["curve"].iloc[0]].color
+            for precision, dash in zip(_PRECISIONS, (SOLID, DASHED), strict=True):
+                line = lines[lines["tolerance_of"] == precision]
+                axis.plot(line["size"], line["full_rank"], color=color, linestyle=dash)
                 axis.fill_between(line["size"], line["low"], line["high"], color=color, alpha=0.15)
             for size, share in PUBLISHED.get((name.partition("/")[0], place), {}).items():
                 x = lines[size].iloc[0] if isinstance(size, str) else size
                 axis.plot(x, share, "x", color=color, markersize=7, mew=2, clip_on=False)
         if here["set"].nunique() == 1:
             for letter in ("n", "d"):
-                axis.axvline(here[letter].iloc[0], color="0.4", linewidth=1, linestyle=":")
-    grid.set(xlim=(0, None), ylim=(-0.05, 1.05)).set_titles("{col_name}")
-    grid.set_axis_labels("size of the subsets", "share with full rank").savefig(path, dpi=130)
-    plt.close(grid.figure)
+                axis.axvline(here[letter].iloc[0], color=FAINT, linewidth=1, linestyle=":")
+        axis.set_title(panel, fontsize="small")
+        axis.set_xlim(0)
+        axis.set_xlabel("size of the subsets")
+    for axis in axes_RxC[:, 0]:
+        axis.set_ylabel("share with full rank")
+    keys = {
+        "places": [x for x in PLACES if (curves["curve"] == x).any()],
+        "data and positions": [x for x in DATA if (curves["curve"] == x).any()],
+    }
+    handles = [
+        drawing.key(title, linestyle="") if x is None else drawing.key(x, color=styles[x].color)
+        for title, names in keys.items()
+        for x in (None, *names)
+        if names
+    ]
+    handles += [
+        drawing.key(f"tolerance of {precision}", linestyle=dash)
+        for precision, dash in zip(_PRECISIONS, (SOLID, DASHED), strict=True)
+    ]
+    for axis in axes_RxC.flat[len(panels) :]:
+        axis.set_axis_off()
+    axes_RxC.flat[len(panels)].legend(
+        handles=handles, loc="center left", frameon=False, fontsize="small"
+    )
+    drawing.save(figure, path)

@@ -3,17 +3,23 @@
 `python -m memobench.experiments.blocks.bought` writes `bought.png` beside these.
 """
 
+import re
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from memobench.claims import UNDECIDED
-from memobench.common import folders
+from memobench.common import folders, notation
+from memobench.experiments import EXPERIMENTS
 from memobench.experiments.blocks.common import EQUAL
 from memobench.experiments.blocks.weights import MANY
-from memobench.report.drawing import key, legend, palette, save, subplots
+from memobench.report.drawing import key, legend, save, subplots
+from memobench.report.style import GREY, INDIGO, RED
 from memobench.report.verdicts import ENDING
 
+# Of ratios that are more than 1, less, and neither.
+COLORS = {1: INDIGO, -1: RED, 0: GREY}
 FOLDER = folders.published() / "blocks"
 
 
@@ -38,26 +44,67 @@ def ratios() -> pd.DataFrame:
 
 
 def figure(found: pd.DataFrame) -> Any:
-    """A line for each ratio, with its 95% interval; what is equal within a tenth is shaded."""
-    drawn, ((axis,),) = subplots(1, 1, (10, 1.5 + 0.3 * len(found)))
-    names = list(dict.fromkeys(found["experiment"]))
-    colors = dict(zip(names, palette(len(names)), strict=True))
+    """A line for each ratio, with its 95% interval; what is equal within a tenth is shaded.
+
+    Groups of ratios stand below each other in two columns, each below its name.
+    """
     rows: list[Any] = found.to_dict("records")
-    for y, row in enumerate(rows):
-        ends = [[row["estimate"] - row["low"]], [row["high"] - row["estimate"]]]
-        color = colors[row["experiment"]]
-        filled = color if row["decided"] else "white"
-        axis.errorbar(row["estimate"], y, xerr=ends, fmt="o", capsize=3, color=color, mfc=filled)
-    axis.axvspan(*EQUAL, color="black", alpha=0.1)
-    axis.axvline(1, color="black", linewidth=1)
-    axis.set_yticks(range(len(found)), found["name"], fontsize="small")
-    axis.set_ylim(len(found) - 0.5, -0.5)
-    axis.set_xlim(left=0)
-    axis.set_xlabel("ratio")
-    handles = [key(f"blocks/{x}", color=colors[x], marker="o") for x in names]
-    handles.append(key("undecided", color="black", marker="o", markerfacecolor="white"))
-    legend(drawn, handles, columns=5)
+    groups: dict[str, list[Any]] = {}
+    for row in rows:
+        group, label = split_name(row["name"])
+        title = notation.typeset(EXPERIMENTS[f"blocks/{row['experiment']}"].title.split(",")[0])
+        groups.setdefault(f"{title}: {group}" if group else title, []).append((label, row))
+    lengths = np.cumsum([len(of) + 1 for of in groups.values()])
+    n_first = int(np.abs(lengths - lengths[-1] / 2).argmin()) + 1
+    n_rows = max(lengths[n_first - 1], lengths[-1] - lengths[n_first - 1])
+    drawn, (axes,) = subplots(1, 2, (13, 1.4 + 0.29 * n_rows), sharex=True)
+    for axis, titles in zip(axes, (list(groups)[:n_first], list(groups)[n_first:]), strict=True):
+        names: list[str] = []
+        for title in titles:
+            names.append(title)
+            for label, row in groups[title]:
+                ends = [[row["estimate"] - row["low"]], [row["high"] - row["estimate"]]]
+                color = COLORS[(row["low"] > 1) - (row["high"] < 1)]
+                look = {"color": color, "mfc": color if row["decided"] else "white"}
+                axis.errorbar(row["estimate"], len(names), xerr=ends, fmt="o", capsize=3, **look)
+                names.append(label)
+        axis.set_yticks(range(len(names)), names, fontsize="x-small")
+        for text in axis.get_yticklabels():
+            if text.get_text() in groups:
+                text.set_fontweight("bold")
+        axis.set_ylim(n_rows - 0.5, -0.5)
+        axis.grid(visible=False, axis="y")
+        axis.axvspan(*EQUAL, color="black", alpha=0.1)
+        axis.axvline(1, color="black", linewidth=1)
+        axis.set_xlabel("ratio")
+    axes[0].set_xlim(left=min(0.4, 0.9 * found["low"].min()))
+    axes[0].set_xticks([0.5, 0.75, 1, 1.25])
+    handles = [
+        key("more", color=COLORS[1], marker="o"),
+        key("less", color=COLORS[-1], marker="o"),
+        key("not told apart at 95%", color=COLORS[0], marker="o"),
+        key("no claim on it is decided", marker="o", markerfacecolor="white"),
+    ]
+    legend(drawn, handles, columns=4)
     return drawn
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """What both sides of a ratio share, and the ratio without it.
+
+    >>> split_name("Muon, neurons over Adam, neurons")
+    ('neurons', 'Muon over Adam')
+    >>> split_name("MLP rounded to int4 over MLP trained for int4, bits per byte")
+    ('MLP', 'rounded to int4 over trained for int4, per byte')
+    """
+    ratio, *measure = name.split(", bits ")
+    sides = ratio.split(" over ")
+    measure = [x.removeprefix("per parameter ") for x in measure if x != "known of an answer"]
+    for group in ("attention", "neurons", "MLP"):
+        if all(group in re.split("[ ,]+", side) for side in sides):
+            rest = (re.sub(rf"(, )?\b{group}\b(, | )?", "", side) for side in sides)
+            return group, ", ".join([" over ".join(rest), *measure])
+    return "", ", ".join([ratio, *measure])
 
 
 if __name__ == "__main__":

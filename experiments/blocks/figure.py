@@ -11,7 +11,8 @@ from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.blocks import claims as of
 from memobench.report import tables
-from memobench.report.drawing import palette, subplots
+from memobench.report.drawing import subplots
+from memobench.report.style import GREY, INDIGO
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,15 +30,14 @@ class Groups(Drawing):
         names = self._names(table)
         size = (max(5.0 * len(self.measures), 8.0), 1.6 + 0.42 * len(names))
         figure, (axes,) = subplots(1, len(self.measures), size, sharey="row")
-        color, other = palette(2)
         for axis, measure in zip(axes, self.measures, strict=True):
             for name, value_TxX in of.values_by_group(table, self.groups, measure).items():
                 y, (mean, low, high) = names.index(name), _mean_of_best(value_TxX, measure)
                 value_T = value_TxX[:, value_TxX.mean(axis=0).argmax()]
                 places = np.full(len(value_T), y + 0.25)
-                axis.plot(value_T, places, ".", color=other, alpha=0.6, markersize=5)
+                axis.plot(value_T, places, ".", color=GREY, alpha=0.5, markersize=5)
                 ends = [[mean - low], [high - mean]]
-                axis.errorbar(mean, y, xerr=ends, fmt="o", color=color, capsize=3)
+                axis.errorbar(mean, y, xerr=ends, fmt="o", color=INDIGO, capsize=3)
             axis.set_xlabel(measure.name)
             axis.set_xlim(left=0)
         axes[0].set_yticks(range(len(names)), names)

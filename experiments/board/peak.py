@@ -28,7 +28,9 @@ from memobench.experiments.board import shapes
 from memobench.methods.capacity import Capacity
 from memobench.methods.thresholds import Estimate
 from memobench.report import tables
-from memobench.report.drawing import key, legend, palette, subplots
+from memobench.report.drawing import key, legend, subplots
+from memobench.report.names import form_name
+from memobench.report.style import styles_of
 from memobench.tasks.associations import Associations
 
 if TYPE_CHECKING:
@@ -44,9 +46,6 @@ PRESETS = {
     "full": (256, 512, 1024, 2048),
     "large": (256, 512, 1024, 2048, 4096),
 }
-# A colour for each side; wide heads are dashed.
-_COLORS = dict(zip(capacity_summary.SIDES, (0, 1, 2), strict=True))
-_MARKERS = dict(zip(capacity_summary.SIDES, "os^", strict=True))
 
 
 def _shapes(budget: int) -> Iterator[Architecture]:
@@ -86,7 +85,8 @@ class Peaks(Drawing):
         found = peak.peaks(table)
         budgets = sorted(set(found["budget"])) or [0]
         figure, (axes,) = subplots(1, len(budgets), (2 + 5 * len(budgets), 5), sharey=True)
-        colors = palette(3)
+        names = [form_name(row["side"], row["heads"]) for row in found.to_dict("records")]
+        styles = styles_of(names)
         for axis, budget in zip(axes, budgets, strict=True):
             for row in found[found["budget"] == budget].to_dict("records"):
                 per = row["n_params"]
@@ -95,11 +95,9 @@ class Peaks(Drawing):
                     x,
                     y,
                     yerr=[error / per for error in row["errors"]],
-                    color=colors[_COLORS[row["side"]]],
-                    marker=_MARKERS[row["side"]],
-                    linestyle="--" if row["heads"] == "full" else "-",
                     markersize=4,
                     capsize=2,
+                    **styles[form_name(row["side"], row["heads"])].for_line(),
                 )
                 top = row["n_examples"] / per, max(y)
                 axis.plot(*top, "o", markersize=13, fillstyle="none", color="black")
@@ -107,11 +105,7 @@ class Peaks(Drawing):
             axis.set_xlabel("associations of the set / parameters")
         axes[0].set_ylabel("bits per parameter")
         axes[0].set_ylim(1)
-        handles = [
-            key(side, color=colors[_COLORS[side]], marker=_MARKERS[side]) for side in _COLORS
-        ]
-        handles += [key("narrow heads"), key("heads as wide as the model", linestyle="--")]
-        legend(figure, handles, columns=5)
+        legend(figure, [key(name, **style.for_line()) for name, style in styles.items()])
         figure.suptitle(experiment.title)
         return figure
 

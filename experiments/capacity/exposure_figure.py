@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench.board import capacity_summary
 from memobench.claims import interval
 from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.report import tables
-from memobench.report.drawing import MARKERS, colors_of, legend, subplots
+from memobench.report.drawing import legend, subplots
+from memobench.report.names import display_name
+from memobench.report.style import styles_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +24,7 @@ MEASURES = {
     "memorized": "associations per parameter",
     "bits": "bits per parameter",
 }
-EQUAL: dict[str, Any] = {"color": "tab:green", "alpha": 0.15, "label": "equal within a tenth"}
+EQUAL: dict[str, Any] = {"color": "0.5", "alpha": 0.25, "label": "equal within a tenth"}
 ONE = {"color": "black", "linewidth": 1, "linestyle": ":"}
 
 
@@ -95,9 +96,8 @@ def _select_full(known: pd.DataFrame) -> pd.DataFrame:
 
 def _curves(axis: "Axes", known: pd.DataFrame, measure: str) -> None:
     means = exposure.best_rate(exposure.means_per_parameter(known, measure))
-    families = means.at.apply(capacity_summary.family, axis=1)
-    colors = colors_of(families)
-    for (name, color), marker in zip(colors.items(), MARKERS, strict=False):
+    families = means.at.apply(display_name, axis=1)
+    for name, style in styles_of(families).items():
         chosen = means.where((families == name).to_numpy())
         order = np.argsort(chosen.x("exposures"))
         y = chosen.mean_X[order]
@@ -107,10 +107,9 @@ def _curves(axis: "Axes", known: pd.DataFrame, measure: str) -> None:
             chosen.x("exposures")[order],
             y,
             yerr=[y - low, high - y],
-            color=color,
-            marker=marker,
             capsize=2,
             label=name,
+            **style.for_line(),
         )
     axis.set_ylim(bottom=0)
 

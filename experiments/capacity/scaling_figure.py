@@ -10,7 +10,8 @@ import pandas as pd
 from memobench.analysis import seeds as analysis
 from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
-from memobench.report.drawing import MARKERS, arms, colors_of, key, legend, possible_range, subplots
+from memobench.report.drawing import arms, key, legend, possible_range, subplots
+from memobench.report.style import styles_of
 from memobench.store.rows import configuration
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ class Scaling(Drawing):
         means = rows.groupby([self.hue, self.x], dropna=False)["y"].mean()
         least = 0.7 * means[means > 0].min()
         figure, ((axis,),) = subplots(1, 1, (8, 6))
-        colors, markers = colors_of(rows[self.hue]), MARKERS
-        for (hue, color), marker in zip(colors.items(), markers * len(colors), strict=False):
+        for hue, style in styles_of(rows[self.hue]).items():
             groups = rows[rows[self.hue] == hue].groupby(self.x)
             mean, half = groups["y"].mean(), groups["y"].agg(analysis.half_width)
             _, most = possible_range(self.y, groups[["n_examples"]].max())
@@ -76,14 +76,13 @@ class Scaling(Drawing):
                 mean.index,
                 mean.clip(lower=least),
                 yerr=arms(mean.clip(lower=least), half, least, most),
-                color=color,
-                marker=marker,
                 linestyle="",
                 capsize=3,
                 label=notation.label(self.hue, hue),
+                **style.for_points(),
             )
             bound = mean[groups["lower_bound"].agg(lambda of_size: of_size.eq(True).any())]
-            axis.plot(bound.index, 1.12 * bound, color=color, linestyle="", **_ARROW)
+            axis.plot(bound.index, 1.12 * bound, color=style.color, linestyle="", **_ARROW)
         # Also where nothing was measured, so that an interrupted sweep has a figure.
         x = np.geomspace(table[self.x].min() * 0.9, table[self.x].max() * 1.1, 100)
         for style, (name, guide) in zip(("--", ":", "-.", "-"), self.guides, strict=False):

@@ -12,7 +12,8 @@ from memobench.experiment import Drawing, Experiment
 from memobench.experiments.hebbian2026 import claims as widths
 from memobench.experiments.hebbian2026.claims import Groups
 from memobench.report import tables
-from memobench.report.drawing import MARKERS, key, legend, palette, subplots
+from memobench.report.drawing import key, legend, subplots
+from memobench.report.style import styles_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,24 +35,18 @@ class Widths(Drawing):
 
         shown = self._reader_table(table)
         streams = sorted(set(shown["d"]))
-        size = (max(4.6 * len(streams), 8.0), 6.0)
+        size = (max(5.8 * len(streams), 9.0), 5.6)
         figure, (axes,) = subplots(1, len(streams), size, sharey="row")
-        handles = []
-        groups = list(shown.groupby("group", sort=False))
-        for (name, of_group), color, marker in zip(
-            groups, palette(len(groups)), MARKERS[: len(groups)], strict=True
-        ):
-            style = {"color": color, "marker": marker}
-            handles.append(key(str(name), **style))
+        styles = styles_of(shown["group"])
+        for name, style in styles.items():
             for axis, d_model in zip(axes, streams, strict=True):
-                rows = of_group[of_group["d"] == d_model]
+                rows = shown[(shown["group"] == name) & (shown["d"] == d_model)].sort_values("F")
                 known, outside = rows[rows["W"].notna()], rows[rows["W"].isna()]
                 ends = [known["W"] - known["low"], known["high"] - known["W"]]
-                axis.errorbar(known["F"], known["W"], yerr=ends, capsize=3, **style)
+                axis.errorbar(known["F"], known["W"], yerr=ends, capsize=3, **style.for_line())
                 for arrow, at in (("$↓$", outside["known"] == 1), ("$↑$", outside["known"] < 1)):
-                    ends = outside[at]
-                    pointing = {"color": color, "marker": arrow, "markersize": 14}
-                    axis.plot(ends["F"], ends["tried"], linestyle="", **pointing)
+                    pointing = {"color": style.color, "marker": arrow, "markersize": 14}
+                    axis.plot(outside["F"][at], outside["tried"][at], linestyle="", **pointing)
         for axis, d_model in zip(axes, streams, strict=True):
             axis.set_xscale("log", base=2)
             axis.set_yscale("log", base=2)
@@ -61,7 +56,13 @@ class Widths(Drawing):
             axis.set_title(f"d = {d_model}", fontsize="medium")
         axes[0].set_ylabel("weights W")
         figure.suptitle(notation.typeset(experiment.title))
-        legend(figure, handles)
+        # In the order of the lines, of most weights first.
+        most = shown.groupby("group")["W"].max().sort_values(ascending=False, na_position="first")
+        handles = [key(name, **styles[name].for_line()) for name in most.index]
+        arrows = {"$↓$": "fewer than the least tried", "$↑$": "more than the most tried"}
+        for arrow, words in arrows.items():
+            handles.append(key(words, linestyle="", marker=arrow, markersize=12))
+        legend(figure, handles, columns=1, where="right center")
         return figure
 
     def sections(self, table: pd.DataFrame) -> list[str]:

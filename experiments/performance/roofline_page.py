@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 from rows import Rows
 
+from memobench.report.style import INDIGO, ORANGE, PINK, RED, TEAL
+
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import seaborn as sns
@@ -132,7 +134,7 @@ def draw(
 ) -> None:
     """One panel a case: rates against the runs of a pack, below the two bounds."""
     sns.set_theme(context="notebook", style="whitegrid")
-    alone, two, run, flop, moved = sns.color_palette("colorblind", 5)
+    alone, two, run, flop, moved = INDIGO, ORANGE, TEAL, RED, PINK
     figure, axes = plt.subplots(1, len(costs), figsize=(4.2 * len(costs), 5.0), sharey=True)
     for axis, (_, of) in zip(np.ravel(axes), costs.iterrows(), strict=True):
         mine = rates[rates["case"] == of["case"]] if len(rates) else rates

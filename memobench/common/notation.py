@@ -42,7 +42,7 @@ NAMES = {
 }
 # Values of columns, as legends and titles write them.
 WORDS: dict[Any, str] = {
-    "attention_only": "attention only",
+    "attention_only": "attention alone",
     "mlp": "MLP",
     "linear_memory": "linear memory",
     "mlp_memory": "MLP memory",

@@ -13,6 +13,8 @@ from memobench.board import capacity_summary
 from memobench.methods.thresholds import Estimate
 from memobench.report import tables
 from memobench.report.drawing import draw_labelled_lines, subplots
+from memobench.report.names import form_name
+from memobench.report.style import FAINT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,11 +28,9 @@ _NAMES = {
 # Of the MLP's bits, what still counts as keeping up with it.
 _NEAR = 0.9
 # What pages call heads that have as many dimensions as the residual stream.
-WIDE = f"{_ATTENTION}, wide heads"
+WIDE = form_name(_ATTENTION, "full")
 # Bits per parameter that others measured, of larger models.
 FIELD = {2.0: "Allen-Zhu & Li", 3.6: "Morris et al."}
-# What the key figure draws of each form, and how; as everywhere, MLP is orange.
-_LOOKS = {_BOTH: (2, "D-"), _ATTENTION: (0, "o-"), _MLP: (1, "s-"), WIDE: (0, "x--")}
 
 
 def answer(table: pd.DataFrame) -> str:
@@ -104,24 +104,23 @@ def draw(table: pd.DataFrame) -> "Figure":
             name: [
                 (row["n_params"], *_per_parameter(row, column)) for of, row in points if of == name
             ]
-            for name in _LOOKS
+            for name in (_BOTH, _ATTENTION, _MLP, WIDE)
         }
-        draw_labelled_lines(axis, lines, _LOOKS)
+        draw_labelled_lines(axis, lines, max(FIELD) + 0.3 if column == "bits" else None)
         axis.set_ylabel(label)
         axis.set_xlabel("parameters, all counted")
     for value, where in FIELD.items():
-        bits.axhline(value, color="0.35", linewidth=1, linestyle=":", zorder=0)
+        bits.axhline(value, color=FAINT, linewidth=1, linestyle=":", zorder=0)
         bits.annotate(
             f"{value:g}: {where}",
             (1, value),
             xytext=(-4, -10),
             xycoords=("axes fraction", "data"),
             textcoords="offset points",
-            color="0.35",
+            color=FAINT,
             fontsize="x-small",
             ha="right",
         )
-    bits.set_ylim(0, max(FIELD) + 0.3)
     figure.suptitle(_title(contests), fontsize="medium")
     return figure
 

@@ -1,7 +1,6 @@
 """Figures of typical capacities of families, and of attention over MLP, against parameters."""
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,19 +9,17 @@ import numpy as np
 import pandas as pd
 
 from memobench.board import capacity_summary
-from memobench.board.families import TOLERANCE
 from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
 from memobench.report import answer, tables
 from memobench.report.drawing import (
-    MARKERS,
-    colors_of,
     key,
     legend,
-    palette,
     subplots,
     whole_numbers,
 )
+from memobench.report.names import display_name
+from memobench.report.style import styles_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,8 +50,6 @@ cannot be told apart at 95%, after Holm's correction for all pairs of a table, s
 DISTINCT = "bits / degree of freedom"
 # Panels of a row.
 _MOST_COLUMNS = 3
-# Letters of a name of which a page shows three side by side.
-_LONG = 38
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,35 +60,31 @@ class Typical(Drawing):
         """See `Drawing`: of the exact gradient, with 95% intervals."""
         found = capacity_summary.summarize(table)
         found = found[found["protocol"] == "exact"]
-        families = list(dict.fromkeys(found["family"]))
-        colors, markers = colors_of(families), itertools.cycle(MARKERS)
-        looks = {x: {"color": colors[x], "marker": next(markers)} for x in families}
+        runs: list[Any] = capacity_summary.capacity_runs(table).to_dict("records")
+        names = {run["run_id"]: display_name(run) for run in runs}
+        found = found.assign(name=found["run_id"].map(names)).sort_values("budget")
+        # The family of most bits per parameter at the largest budget comes first.
+        last = found.groupby("name").last()
+        order = (last["bits"] / last["n_params"]).sort_values(ascending=False).index
+        budgets = sorted(set(found["budget"]))
         contests = capacity_summary.contests(table)
-        figure, ((bits, half, *over),) = subplots(1, 3 if contests else 2, (13, 6))
+        n_panels, height = (3 if contests else 2), 2.2 + 0.13 * len(order) * (len(budgets) + 1)
+        figure, ((bits, half, *over),) = subplots(1, n_panels, (13, max(height, 4.5)))
+        first = ("bits", "overfull sets", "bits per parameter")
         second = ("half_99", "sets that fit", "associations per parameter\nthat half know to 99%")
         if "half_99" not in found:
             second = ("accuracy", "associations", "share of all associations\nthat is known")
-        first = ("bits", "overfull sets", "bits per parameter")
-        for axis, (name, title, label) in ((bits, first), (half, second)):
-            for i, family in enumerate(families):
-                aside = (2 * i + 1 - len(families)) / len(families)
-                _points(axis, found[found["family"] == family], name, looks[family], aside)
+        for axis, (column, title, label) in ((bits, first), (half, second)):
+            _draw_families(axis, found, column, list(order), budgets)
             axis.set_title(title)
-            axis.set_ylabel(label)
-            axis.set_ylim(0)
-            _parameters(axis, sorted(set(found["budget"])))
+            axis.set_xlabel(label)
+        half.set_yticklabels([])
         for axis in over:
             _ratios(axis, contests)
         figure.suptitle(notation.typeset(experiment.title))
-        laws = capacity_summary.power_laws(table).to_dict("records")
-        kept = [law for law in laws if law["p_value"] >= capacity_summary.REJECTED]
-        for law in kept:
-            n_X = np.array(law["n_params"])
-            # On top, for a law that is not rejected hides behind what it was fitted to.
-            bits.plot(n_X, np.array(law["bits"]) / n_X, "--", color="black", linewidth=1, zorder=5)
-        handles = [key(family, **looks[family]) for family in families]
-        handles += [key("power law, not rejected", color="black", linestyle="--")] if kept else []
-        _add_legend(figure, handles)
+        if len(budgets) > 1:
+            ends = f"{budgets[0]:,} parameters (top) to {budgets[-1]:,} (bottom)"
+            figure.supxlabel(f"Of every family from {ends}; 95% intervals", fontsize="small")
         return figure
 
     def answer(self, table: pd.DataFrame) -> str:
@@ -123,50 +114,45 @@ class Shapes(Drawing):
     """Bits per parameter of every shape against its width, a panel for each budget."""
 
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
-        """See `Drawing`; of shapes of one family and width the best is on the line."""
+        """See `Drawing`; of shapes of one budget and width the best is on the line."""
         runs: list[Any] = table[table["status"] == "ok"].to_dict("records")
         known = pd.DataFrame(
             {
-                "family": [capacity_summary.family(run) for run in runs],
+                "family": [display_name(run) for run in runs],
                 "budget": [capacity_summary.budget(int(run["n_params"])) for run in runs],
                 "width": [run["d_model"] for run in runs],
                 "bits": [run["bits"] / run["n_params"] for run in runs],
             }
         )
-        budgets, families = sorted(set(known["budget"])), sorted(set(known["family"]))
-        n_panels = max(len(budgets), 1)
+        families = sorted(set(known["family"]))
+        n_panels = max(len(families), 1)
         n_rows, n_columns = math.ceil(n_panels / _MOST_COLUMNS), min(n_panels, _MOST_COLUMNS)
-        figure, axes_RxC = subplots(n_rows, n_columns, (12, 2 + 4 * n_rows), sharey=True)
-        looks = colors_of(families)
-        for axis in axes_RxC.flat[len(budgets) :]:
+        size = (12, 1.6 + 2.8 * n_rows)
+        figure, axes_RxC = subplots(n_rows, n_columns, size, sharex=True, sharey=True)
+        budgets, colors = styles_of(known["budget"]), styles_of(families)
+        for axis in axes_RxC.flat[len(families) :]:
             axis.remove()
-        for axis, budget in zip(axes_RxC.flat, budgets, strict=False):
-            for family, marker in zip(families, MARKERS * len(families), strict=False):
+        for axis, family in zip(axes_RxC.flat, families, strict=False):
+            for budget, style in budgets.items():
                 shapes = known[(known["budget"] == budget) & (known["family"] == family)]
                 best = shapes.groupby("width")["bits"].max()
-                axis.plot(best.index, best, color=looks[family], linewidth=1)
-                axis.plot(
-                    shapes["width"], shapes["bits"], marker, color=looks[family], markersize=5
-                )
-            axis.set_title(f"{budget:,} parameters")
-            axis.set_xlabel("width d")
+                axis.plot(best.index, best, color=style.color, linewidth=1)
+                points = {**style.for_points(), "markersize": 4, "linestyle": ""}
+                axis.plot(shapes["width"], shapes["bits"], **points)
+            axis.set_title(family, fontsize="small", color=colors[family].color)
             whole_numbers(axis)
+        for axis in axes_RxC.flat[max(n_panels - n_columns, 0) : n_panels]:
+            axis.set_xlabel("width d")
+            axis.tick_params(labelbottom=True)
         for axis in axes_RxC[:, 0]:
             axis.set_ylabel("bits per parameter")
             axis.set_ylim(0)
         handles = [
-            key(family, color=looks[family], marker=marker)
-            for family, marker in zip(families, MARKERS * len(families), strict=False)
+            key(f"{budget:,} parameters", **style.for_line()) for budget, style in budgets.items()
         ]
         figure.suptitle(notation.typeset(experiment.title))
-        _add_legend(figure, handles)
+        legend(figure, handles)
         return figure
-
-
-def _add_legend(figure: "Figure", handles: Sequence[Any]) -> None:
-    """Draws the legend, in two columns where names of families are long."""
-    long = any(len(handle.get_label()) > _LONG for handle in handles)
-    legend(figure, handles, columns=2 if long else 3)
 
 
 def laws(table: pd.DataFrame) -> pd.DataFrame:
@@ -202,25 +188,36 @@ def _power_laws(table: pd.DataFrame) -> list[str]:
     ]
 
 
-def _points(axis: "Axes", rows: pd.DataFrame, name: str, look: Any, aside: float) -> None:
-    """Draws estimates with intervals over budgets, per parameter unless they are shares."""
-    rows = rows.dropna(subset=[name]).sort_values("n_params")
-    per = 1 if name == "accuracy" else rows["n_params"]
-    value, low, high = (
-        (rows[x] / per).to_numpy(float) for x in (name, f"{name}_low", f"{name}_high")
-    )
-    # Side by side, where families would hide each other: no farther than budgets are met.
-    x = rows["budget"] * (1 + TOLERANCE) ** aside
-    axis.errorbar(x, value, yerr=[value - low, high - value], capsize=2, linewidth=1, **look)
+def _draw_families(
+    axis: "Axes", found: pd.DataFrame, column: str, names: list[str], budgets: Sequence[int]
+) -> None:
+    """Draws estimates with intervals, per parameter unless they are shares.
+
+    Every family has a row, and in it every budget a line, the least on top.
+    """
+    for name, style in styles_of(names).items():
+        of_name = found[found["name"] == name].dropna(subset=[column])
+        per = 1 if column == "accuracy" else of_name["n_params"]
+        value, low, high = (
+            (of_name[x] / per).to_numpy(float) for x in (column, f"{column}_low", f"{column}_high")
+        )
+        lines = of_name["budget"].map(budgets.index).to_numpy()
+        y = names.index(name) + (lines + 1) / (len(budgets) + 1) - 0.5
+        ends = [value - low, high - value]
+        axis.errorbar(value, y, xerr=ends, capsize=2, linewidth=1, markersize=5, **style.for_line())
+    axis.set_yticks(range(len(names)), names, fontsize="small")
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_xlim(left=0)
+    axis.grid(visible=False, axis="y")
+    for edge in range(1, len(names)):
+        axis.axhline(edge - 0.5, color="0.8", linewidth=0.8, zorder=0)
 
 
 def _ratios(axis: "Axes", contests: Sequence[capacity_summary.Contest]) -> None:
     attention, mlp, _ = capacity_summary.SIDES
     ratios = [(x.budget, capacity_summary.ratio(x.best[attention], x.best[mlp])) for x in contests]
     all_steps = sorted({steps for _, of_budget in ratios for steps, _ in of_budget})
-    for place, (steps, color) in enumerate(
-        zip(all_steps, palette(len(all_steps), "viridis"), strict=True)
-    ):
+    for place, (steps, style) in enumerate(styles_of(all_steps).items()):
         at = [(b, over) for b, of_budget in ratios for n, over in of_budget if n == steps]
         value, low, high = np.array([over for _, over in at]).T
         x = np.array([budget for budget, _ in at]) * 1.02 ** (place - (len(all_steps) - 1) / 2)
@@ -228,14 +225,13 @@ def _ratios(axis: "Axes", contests: Sequence[capacity_summary.Contest]) -> None:
             x,
             value,
             yerr=[value - low, high - value],
-            color=color,
-            marker="o",
             capsize=2,
+            **style.for_line(),
             label=f"{steps:,} steps",
         )
     axis.axhline(1, color="black", linewidth=1, linestyle=":")
-    axis.set_title("attention alone over MLP, best forms here")
-    axis.set_ylabel("ratio of bits per parameter")
+    axis.set_title("attention alone over MLP")
+    axis.set_ylabel("ratio of bits per parameter,\nbest forms here")
     axis.set_ylim(0, 1.3)
     _parameters(axis, [budget for budget, _ in ratios])
     axis.legend(fontsize="small", title="exposures", title_fontsize="small")

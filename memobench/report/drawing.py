@@ -5,16 +5,16 @@ the code that draws it. Experiments hold figures and load quickly: matplotlib is
 something is drawn.
 """
 
-import itertools
 import pathlib
-from collections.abc import Iterable, Sequence
-from numbers import Number
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import isotonic_regression
 
 from memobench.common import notation
+from memobench.report.style import styles_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,24 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 
-MARKERS = "osD^vPX*<>"
 # As wide as a page shows them, where letters of a figure have the size of those around it.
 PAGE_INCHES, _DPI = 10.0, 120
-# What is the same has the same place in the palette in all figures.
-_PLACES = {
-    "attention only": 0,
-    "attention-only, full heads": 0,
-    "attention-only, compressed heads": 9,
-    "attention-only, full heads, 2 layers": 4,
-    "MLP": 1,
-    "MLP (relu)": 8,
-    "MLP, 2 layers": 3,
-    "attention + MLP": 2,
-    "one next token": 7,
-    "equally likely next tokens": 3,
-    "power law": 2,
-    "Dirichlet": 4,
-}
+# The height of a name at the end of a line, as a share of its panel.
+_NAME_HEIGHT = 0.055
 # What a mean and its interval can be, whatever Student's says of it; `examples` are the table's.
 _MOST = {
     **dict.fromkeys(("accuracy", "accuracy_protocol", "best_accuracy"), "1"),
@@ -73,30 +59,6 @@ def save(figure: "Figure", to: pathlib.Path | BinaryIO) -> None:
     figure.savefig(to, dpi=_DPI)
 
 
-def palette(n: int, name: str = "colorblind") -> list[Any]:
-    """So many colors that a reader can tell apart."""
-    import seaborn as sns
-
-    return sns.color_palette(name, n)
-
-
-def colors_of(values: Iterable[Any]) -> dict[Any, Any]:
-    """A color for each distinct value, the same in all figures; numbers are from light to dark.
-
-    >>> colors_of(["mlp", "x"])["mlp"] == colors_of(["MLP", "attention_only"])["MLP"]
-    True
-    """
-    distinct = sorted(set(values), key=lambda x: (isinstance(x, str), x))
-    numbers = [isinstance(x, Number) and not isinstance(x, bool) for x in distinct]
-    if len(distinct) > 1 and all(numbers):
-        # The lightest is too light on white.
-        return dict(zip(distinct, palette(len(distinct) + 1, "viridis_r")[1:], strict=True))
-    places = {x: _PLACES.get(notation.words(x)) for x in distinct}
-    several = palette(10) + palette(10, "dark")
-    free = itertools.cycle(i for i in range(len(several)) if i not in places.values())
-    return {x: several[next(free) if place is None else place] for x, place in places.items()}
-
-
 def possible_range(column: str, table: pd.DataFrame) -> tuple[float, Any]:
     """The least and the largest possible mean of a column, a number or one for each row."""
     most = _MOST.get(column)
@@ -111,35 +73,49 @@ def arms(mean: Any, half: Any, least: Any = -np.inf, most: Any = np.inf) -> np.n
 
 
 def draw_labelled_lines(
-    axis: "Axes", lines: dict[str, list[Any]], looks: dict[str, tuple[int, str]]
+    axis: "Axes", lines: dict[str, list[Any]], most: float | None = None
 ) -> None:
-    """Draws lines over a logarithmic axis, each with its name at its right end, not in a legend.
+    """Draws lines over a logarithmic axis, each with its name at its right, not in a legend.
 
     Args:
       axis: to draw on.
-      lines: of each name the points: x, y, and the low and high end of y's interval.
-      looks: of each name its place in the palette, and its marker and line as one format.
+      lines: of each name, which has a declared style, the points: x, y, and the low and high end
+        of y's interval.
+      most: y at the top.
     """
-    colors, ends, every_x = palette(10), [], set()
-    for name, points in lines.items():
-        shown = sorted(point for point in points if not np.isnan(point[1]))
+    ends, every_x = [], set()
+    for name, style in styles_of(lines).items():
+        shown = sorted(point for point in lines[name] if not np.isnan(point[1]))
         if not shown:
             continue
         x, y, low, high = np.array(shown).T
-        place, style = looks[name]
         error = np.nan_to_num([y - low, high - y])
-        axis.errorbar(x, y, yerr=error, fmt=style, color=colors[place], capsize=2)
-        ends.append([y[-1], x[-1], name, colors[place]])
+        axis.errorbar(x, y, yerr=error, capsize=2, **style.for_line())
+        # After a comma is a line of its own.
+        ends.append((y[-1], name.replace(", ", ",\n"), style.color))
         every_x |= set(2.0 ** np.round(np.log2(x)))
     axis.set_xscale("log", base=2)
     axis.set_xticks(sorted(every_x), [f"{n:,.0f}" for n in sorted(every_x)], fontsize="x-small")
     axis.minorticks_off()
-    axis.set_ylim(0)
-    # Names that would overlap move up, the lowest first.
-    height, least = 0.055 * axis.get_ylim()[1], -np.inf
-    for y, x, name, color in sorted(ends):
-        least = max(y, least + height)
-        axis.annotate(name, (x * 1.12, least), color=color, va="center", fontsize="small")
+    axis.set_ylim(0, most)
+    # Names are as near to the ends as they can be without overlapping.
+    ends.sort()
+    heights = np.array([_NAME_HEIGHT * (1 + name.count("\n")) for _, name, _ in ends])
+    offsets = np.cumsum(heights) - heights / 2
+    ends_y = np.array([y for y, *_ in ends]) / axis.get_ylim()[1]
+    places = isotonic_regression(ends_y - offsets).x + offsets if ends else []
+    for place, (_, name, color) in zip(places, ends, strict=True):
+        axis.annotate(
+            name,
+            (1, place),
+            xytext=(5, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            color=color,
+            va="center",
+            fontsize="small",
+            linespacing=1,
+        )
 
 
 def key(label: str, **style: Any) -> "Line2D":
@@ -149,10 +125,12 @@ def key(label: str, **style: Any) -> "Line2D":
     return Line2D([], [], label=notation.typeset(label), **{"color": "black", **style})
 
 
-def legend(figure: "Figure", handles: Sequence[Any], columns: int = 3) -> None:
-    """A legend below all panels."""
+def legend(
+    figure: "Figure", handles: Sequence[Any], columns: int = 3, where: str = "lower center"
+) -> None:
+    """A legend beside all panels, below them unless it says otherwise."""
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize="small"
+        handles=handles, loc=f"outside {where}", ncols=columns, frameon=False, fontsize="small"
     )
 
 

@@ -13,19 +13,20 @@ import pandas as pd
 from memobench import claims, theory
 from memobench.analysis import seeds as analysis
 from memobench.analysis import theorems
+from memobench.claims.claim import FROM_SCRATCH
 from memobench.common import notation
 from memobench.common.errors import check_arguments, require, short_repr, suggest
 from memobench.experiment import Drawing, Experiment
 from memobench.report.drawing import (
     arms,
-    colors_of,
     key,
     legend,
     possible_range,
     subplots,
     whole_numbers,
 )
-from memobench.store.rows import averaged_own_measures, row_columns
+from memobench.report.style import FAINT, styles_of
+from memobench.store.rows import averaged_own_measures, configuration, row_columns
 from memobench.theory import (
     BUBECK,
     COROLLARY_2,
@@ -61,6 +62,8 @@ FAR_ABOVE = 0.6
 _BUDGETS = (("-", "o", "black"), ("--", "s", "white"))
 # Below it an infimum is zero to the eye and to rounding.
 LEAST_LOSS = 1e-9
+# Of the least mean divergence of a row of panels, what its bars may reach.
+_BELOW = 0.3
 # What panels of several architectures are called, by their protocol.
 _PROTOCOLS = {"exact": "exact gradient", "published": "published protocol"}
 
@@ -118,13 +121,13 @@ class Figure(Drawing):
         points = _points(self, table, summary)
         rows = sorted(set(summary["row"]))
         columns = list(dict.fromkeys(summary["variant"]))
-        colors = colors_of(points["hue"])
+        colors = {hue: style.color for hue, style in styles_of(points["hue"]).items()}
         figure, axes = subplots(
             len(rows),
             len(columns),
             (max(4.2 * len(columns), 8), 3.6 * len(rows) + 2.2),
             sharex="row",
-            sharey=True,
+            sharey="row" if self.y == "loss" else True,
         )
         fits = _fits(experiment.claims_of(preset), table)
         for axes_of_row, row in zip(axes, rows, strict=True):
@@ -138,7 +141,7 @@ class Figure(Drawing):
                 if variant == claims.VARIANTS["published", "compressed"]:
                     _draw_published(axis, experiment, self, chosen, colors)
                 # Letters of variants only tell them apart.
-                named = variant if len(columns) > 1 else _strip_letter(variant)
+                named = variant if len(columns) > 1 else _name_single(variant, chosen)
                 place = [named] + ([notation.label(self.row, row)] if self.row else [])
                 axis.set_title(",\n".join(place), fontsize="small")
             axes_of_row[0].set_ylabel(notation.name(self.y))
@@ -147,7 +150,8 @@ class Figure(Drawing):
         if pd.api.types.is_integer_dtype(points["x"]):
             for axis in axes.flat:
                 whole_numbers(axis)
-        _set_scales(axes[0, 0], self, points, experiment)
+        for axis in axes[:, 0]:
+            _set_scales(axis, self, points, experiment)
         figure.suptitle(notation.typeset(experiment.title))
         bounds = {x: style for x, style in _bound_styles().items() if x.applies(summary).any()}
         bounded = any(line.get_label() == _THEOREM_2 for axis in axes.flat for line in axis.lines)
@@ -184,7 +188,7 @@ def _summary(table: pd.DataFrame, y: str) -> pd.DataFrame:
     for suffix in ("", "_interval"):
         protocol = summary[f"accuracy_protocol{suffix}"]
         summary[f"accuracy{suffix}"] = protocol.where(published, summary[f"accuracy{suffix}"])
-    summary["variant"] = _merge_variants(claims.variant(summary), summary["protocol"])
+    summary["variant"] = _merge_variants(summary)
     # Where Transformers are shown the best encoders are their floor, not a curve.
     trained = summary["variant"] != claims.OPTIMUM
     if trained.any():
@@ -195,15 +199,22 @@ def _summary(table: pd.DataFrame, y: str) -> pd.DataFrame:
     return summary.assign(conditional=conditional).sort_values("variant")
 
 
-def _merge_variants(variant: pd.Series, protocol: pd.Series) -> pd.Series:
-    """The variants, where architectures without one share a panel with those of a single one.
+def _merge_variants(summary: pd.DataFrame) -> pd.Series:
+    """The variants, but of a protocol where no architecture has several forms of heads only that.
 
-    So an architecture of one's own is beside the Transformers that it is compared with.
+    So an architecture of one's own is beside the Transformers that it is compared with. Heads as
+    wide as the stream are not compressed, but for models that differ in nothing else.
     """
-    for name in set(protocol):
-        labels = set(variant[protocol == name])
-        if len(labels) == 2 and name in labels:
-            variant = variant.where(protocol != name, _PROTOCOLS.get(name, name))
+    variant = claims.variant(summary)
+    forms = summary["heads"].mask(summary["d_head"] == summary["d_model"], "full")
+    others = [name for name in configuration() if name in summary and name != "heads"]
+    for name in set(summary["protocol"]):
+        plain = variant.isin([name, FROM_SCRATCH, *claims.VARIANTS.values()])
+        merged = (plain | variant.str.startswith(f"{name}, ")) & (summary["protocol"] == name)
+        rows = summary[merged]
+        has_several = (forms[merged].groupby(rows["architecture"]).nunique() > 1).any()
+        if variant[merged].nunique() > 1 and not has_several and not rows.duplicated(others).any():
+            variant = variant.mask(merged, _PROTOCOLS.get(name, name))
     return variant
 
 
@@ -221,6 +232,8 @@ def _points(shown: Figure, table: pd.DataFrame, summary: pd.DataFrame) -> pd.Dat
     low, high = y - down, y + up
     if shown.y == "loss":
         y, low, high = (values.clip(lower=LEAST_LOSS) for values in (y, low, high))
+        # Of bars that reach zero as much is shown as leaves room for the means.
+        low = low.clip(lower=_BELOW * y.groupby(summary["row"]).transform("min"))
     columns: dict[str, Any] = {
         "row": summary["row"],
         "variant": summary["variant"],
@@ -268,7 +281,7 @@ def _draw_theory(
     """Draws the lower bounds and guessing, or the encoder's floor and T_eps."""
     if shown.y == "accuracy":
         for by_guessing in set(analysis.chance(summary)):
-            axis.axhline(by_guessing, color="0.4", linewidth=1, linestyle=GUESSING)
+            axis.axhline(by_guessing, color=FAINT, linewidth=1, linestyle=GUESSING)
     if shown.bounds and shown.y == "known":
         line = summary.drop_duplicates(shown.x).sort_values(shown.x)
         promised = line["promised"].clip(upper=summary["n_examples"].max())
@@ -296,14 +309,16 @@ def _draw_theory(
         for hue, line in summary.groupby(shown.hue):
             floor, t_eps = line["floor"].iloc[0], line["t_eps"].iloc[0]
             if line["variant"].iloc[0] != claims.OPTIMUM:
-                axis.axhline(max(floor, LEAST_LOSS), color=colors[hue], linewidth=1, linestyle=":")
+                # A floor of zero is below all panels.
+                if floor > _BELOW * summary["loss"].min():
+                    axis.axhline(floor, color=colors[hue], linewidth=1, linestyle=":")
                 axis.axvline(t_eps, color=colors[hue], linewidth=1, linestyle=":")
 
 
 def _theorem_2(axis: "Axes", summary: pd.DataFrame, colors: dict[Any, Any]) -> None:
     """The bound on encoders where it is finite, and the width from which on they reach all."""
     n = int(summary["vocab_size"].iloc[0])
-    axis.axvline(n - 1, color="0.4", linewidth=1, linestyle=":")
+    axis.axvline(n - 1, color=FAINT, linewidth=1, linestyle=":")
     # Where it is finite at widths of which none was measured, there is nothing to compare.
     widths = np.geomspace(1, 2 * summary["d_model"].max(), 200).astype(int)
     distributions = summary.dropna(subset=["n_next"]).drop_duplicates("conditional")
@@ -408,17 +423,17 @@ def _legend(
         keys.append(key(THEOREM_1.name, linestyle="-.", linewidth=1))
     elif shown.bounds:
         for bound, style in bounds.items():
-            keys.append(key(f"lower bound, {bound.name}", color="0.4", linestyle=style))
+            keys.append(key(f"lower bound, {bound.name}", color=FAINT, linestyle=style))
     if shown.y == "accuracy" and points["low"].min() <= FAR_ABOVE:
-        keys.append(key("guessing", color="0.4", linewidth=1, linestyle=GUESSING))
+        keys.append(key("guessing", color=FAINT, linewidth=1, linestyle=GUESSING))
     if shown.y == "loss" and shown.x == "promised":
-        keys.append(key("encoder's floor; T_eps (vertical)", color="0.4", linestyle=":"))
+        keys.append(key("encoder's floor; T_eps (vertical)", color=FAINT, linestyle=":"))
     if shown.y == "loss" and shown.x == "d_model":
         if bounded:
-            keys.append(key(_THEOREM_2, color="0.4", linestyle="--"))
-        keys.append(key("d = N − 1", color="0.4", linestyle=":"))
+            keys.append(key(_THEOREM_2, color=FAINT, linestyle="--"))
+        keys.append(key("d = N − 1", color=FAINT, linestyle=":"))
     for name, dashes in _names_of(fits).items():
-        band = {"color": "0.4", "alpha": FIT_ALPHA, "linewidth": 5, "linestyle": dashes}
+        band = {"color": FAINT, "alpha": FIT_ALPHA, "linewidth": 5, "linestyle": dashes}
         several = points["budget"].any()
         keys.append(
             key(f"{name} fitted at the fewer steps" if several else f"fitted {name}", **band)
@@ -435,9 +450,11 @@ def _names_of(fits: Mapping[str, Sequence[claims.Fit]]) -> dict[str, str]:
     return names
 
 
-def _strip_letter(variant: str) -> str:
-    """A variant such as "(b) exact gradient, compressed heads" without what stands in brackets."""
-    return variant.partition(") ")[2] if variant.startswith("(") else variant
+def _name_single(variant: str, summary: pd.DataFrame) -> str:
+    """The only variant without its letter, and without compression where heads have the width."""
+    name = variant.partition(") ")[2] if variant.startswith("(") else variant
+    is_wide = (summary["d_head"] == summary["d_model"]).all()
+    return name.removesuffix(", compressed heads") if is_wide else name
 
 
 def _budgets(points: pd.DataFrame) -> list[str]:

@@ -13,15 +13,14 @@ from memobench.common import notation
 from memobench.constructions.base import WEIGHTS
 from memobench.experiment import Drawing, Experiment
 from memobench.report.drawing import (
-    MARKERS,
     arms,
-    colors_of,
     key,
     legend,
     possible_range,
     subplots,
     whole_numbers,
 )
+from memobench.report.style import Style, styles_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 
 
 LOGARITHMIC = ("n_examples", "condition", "largest_weight", "margin")
-_MOST_COLUMNS = 4
+# Panels beside each other; where there are more, as many as these in a row.
+_MOST_COLUMNS, _WRAPPED_COLUMNS = 4, 3
 # More values of x than these do not all have a label on a logarithmic axis.
 _MOST_TICKS = 6
 
@@ -60,17 +60,15 @@ class Panels(Drawing):
         )
         logarithmic = (*LOGARITHMIC, *self.logarithmic)
         hues = _sort_values(runs[self.hue])
-        colors = colors_of(hues)
-        markers = {hue: MARKERS[i % len(MARKERS)] for i, hue in enumerate(hues)}
+        styles = styles_of(hues)
         columns = list(_columns(self, runs))
-        # More panels than a page shows side by side are below each other.
-        tall = len(columns) > _MOST_COLUMNS
-        figure, axes = _tall_layout(self, columns) if tall else _wide_layout(self, columns)
+        many = len(columns) > _MOST_COLUMNS
+        figure, axes = _wrapped_layout(self, columns) if many else _wide_layout(self, columns)
         for of_y, y in zip(axes, self.y, strict=True):
             for axis, (_, x, chosen) in zip(of_y, columns, strict=True):
-                for hue, of_hue in chosen.groupby(self.hue):
-                    style = {"color": colors[hue], "marker": markers[hue], "markersize": 5}
-                    (_line if self.lines else _points)(axis, of_hue, x, y, style)
+                for hue in hues:
+                    of_hue = chosen[chosen[self.hue] == hue]
+                    (_line if self.lines else _points)(axis, of_hue, x, y, styles[hue])
                 if y == "memorized":
                     _draw_promised(axis, chosen, x)
                 if x == "load":
@@ -79,7 +77,7 @@ class Panels(Drawing):
                 if y in logarithmic:
                     _logarithms(axis, pd.to_numeric(runs[y]))
         figure.suptitle(notation.typeset(experiment.title))
-        handles = [key(notation.words(hue), color=colors[hue], marker=markers[hue]) for hue in hues]
+        handles = [key(notation.words(hue), **styles[hue].for_line()) for hue in hues]
         if "memorized" in self.y:
             handles.append(key("proven", linestyle="--"))
         # Only now, as panels of a row share their axis.
@@ -102,17 +100,27 @@ def _wide_layout(shown: Panels, columns: list[Any]) -> tuple["Figure", np.ndarra
     return figure, axes
 
 
-def _tall_layout(shown: Panels, columns: list[Any]) -> tuple["Figure", np.ndarray]:
-    """Panels by y and column; a row of them for each column."""
-    size = (5 * len(shown.y), 2.4 * len(columns) + 1.6)
-    figure, axes = subplots(len(columns), len(shown.y), size, sharey="col")
-    for row, (title, _, _) in zip(axes, columns, strict=True):
-        for axis, y in zip(row, shown.y, strict=True):
+def _wrapped_layout(shown: Panels, columns: list[Any]) -> tuple["Figure", np.ndarray]:
+    """Panels by y and column; of each y several rows of as many as a page shows side by side."""
+    n_rows = -(-len(columns) // _WRAPPED_COLUMNS)
+    size = (12, 2.6 * n_rows * len(shown.y) + 1.6)
+    figure, axes_RxC = subplots(n_rows * len(shown.y), _WRAPPED_COLUMNS, size)
+    axes_YxP = axes_RxC.reshape(len(shown.y), -1)
+    for of_y, y in zip(axes_YxP, shown.y, strict=True):
+        for place, axis in enumerate(of_y):
+            if place >= len(columns):
+                axis.remove()
+                continue
+            title, x, _ = columns[place]
             axis.set_title(title, fontsize="small")
-            axis.set_ylabel(notation.name(y))
-    for axis in axes[-1]:
-        axis.set_xlabel(notation.name(columns[-1][1]))
-    return figure, axes.T
+            axis.set_xlabel(notation.name(x) if place >= len(columns) - _WRAPPED_COLUMNS else "")
+            if place:
+                axis.sharey(of_y[0])
+            if place % _WRAPPED_COLUMNS:
+                axis.tick_params(labelleft=False)
+            else:
+                axis.set_ylabel(notation.name(y))
+    return figure, axes_YxP[:, : len(columns)]
 
 
 def weight_origin(known: pd.DataFrame) -> pd.Series:
@@ -140,15 +148,17 @@ def _sort_values(values: pd.Series) -> list[Any]:
     return sorted(set(values.dropna()), key=lambda value: (place.get(value, len(known)), value))
 
 
-def _line(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: dict[str, Any]) -> None:
+def _line(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: Style) -> None:
     groups = runs.assign(y=pd.to_numeric(runs[y])).groupby(x)
     mean, half = groups["y"].mean(), groups["y"].agg(analysis.half_width)
     ends = arms(mean, half, *possible_range(y, groups[["n_examples"]].max()))
-    axis.errorbar(mean.index, mean, yerr=ends, capsize=2, linewidth=1.3, **style)
+    sizes = {"capsize": 2, "linewidth": 1.3, "markersize": 5}
+    axis.errorbar(mean.index, mean, yerr=ends, **sizes, **style.for_line())
 
 
-def _points(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: dict[str, Any]) -> None:
-    axis.plot(runs[x], pd.to_numeric(runs[y]), linestyle="", alpha=0.6, **style)
+def _points(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: Style) -> None:
+    y_values = pd.to_numeric(runs[y])
+    axis.plot(runs[x], y_values, linestyle="", alpha=0.6, markersize=5, **style.for_points())
 
 
 def _draw_promised(axis: "Axes", runs: pd.DataFrame, x: str) -> None:

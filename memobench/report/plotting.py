@@ -7,11 +7,12 @@ import pandas as pd
 
 from memobench.analysis import estimates
 from memobench.analysis import seeds as analysis
-from memobench.board import capacity_summary
 from memobench.common import notation
 from memobench.common.errors import require, short_repr, suggest
 from memobench.methods.capacity import means_of_tables
-from memobench.report.drawing import MARKERS, arms, colors_of, possible_range, subplots
+from memobench.report.drawing import arms, possible_range, subplots
+from memobench.report.names import display_name
+from memobench.report.style import styles_of
 from memobench.store.rows import all_columns, configuration, measures
 
 if TYPE_CHECKING:
@@ -70,17 +71,14 @@ def plot(
     points = _points(table, x, y, hue)
     if axis is None:
         _, ((axis,),) = subplots(1, 1, (8.5, 4.5))
-    colors = colors_of(points["hue"])
-    for place, (value, color) in enumerate(colors.items()):
+    for value, style in styles_of(points["hue"]).items():
         line = points[points["hue"] == value].sort_values("x")
         axis.errorbar(
             line["x"],
             line["y"],
             yerr=[line["down"], line["up"]],
-            color=color,
-            marker=MARKERS[place % len(MARKERS)],
             markersize=5,
-            linestyle="-" if line["x"].is_unique else "",
+            **style.for_line() if line["x"].is_unique else {**style.for_points(), "linestyle": ""},
             capsize=3,
             label=notation.label(hue, value),
         )
@@ -114,7 +112,7 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     require(rows[measure].notna().any(), none)
     found = _means_and_intervals(rows, measure)
     if "family" in (x, hue):
-        found["family"] = [capacity_summary.family(row) for row in found.to_dict("records")]
+        found["family"] = [display_name(row) for row in found.to_dict("records")]
     found = found.dropna(subset=[x, hue, measure])
     require(len(found), none)
     per = found["n_params"] if y != measure else 1

@@ -21,8 +21,9 @@ from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.mahdavi2024.figure import Picture
 from memobench.methods.annealing import Annealing
+from memobench.models.gpt import GPT
 from memobench.models.query_attention import QueryAttention
-from memobench.report import configurations, figure, tables, verdicts
+from memobench.report import configurations, tables, verdicts
 from memobench.report import experiment as page
 from memobench.report.figure import Figure
 from memobench.store import published
@@ -345,10 +346,33 @@ def test_a_figure_of_a_column_that_is_not_there_is_one_line_before_anything_trai
         of_no_mean.draw(experiment, "quick", table)
 
 
-def test_an_architecture_without_variants_is_beside_the_one_it_is_compared_with():
-    protocol = pd.Series(["exact", "exact", "published", "published", "published"])
-    labels = pd.Series(["(b)", "exact", "published", "(a)", "(c)"])
-    together = figure._merge_variants(labels, protocol)
-    # With several variants nothing says which of them it belongs to.
-    assert together.tolist() == ["exact gradient", "exact gradient", "published", "(a)", "(c)"]
-    assert figure._merge_variants(labels[:1], protocol[:1]).tolist() == ["(b)"]
+def test_panels_split_only_where_one_architecture_has_several_forms_of_heads():
+    sizes = {"d_model": 4, "n_heads": 2}
+    narrow = memobench.AttentionOnly(**sizes, d_head=2, heads="full")
+    compressed, wide = narrow.replace(heads="compressed"), narrow.replace(d_head=4)
+    wide_too = wide.replace(heads="compressed")
+    others = [memobench.MLP(d_model=4, d_head=4, d_mlp=8), GPT(**sizes, d_head=2)]
+    task = memobench.Associations(vocab_size=4, n_sequences=4)
+    method = memobench.Training(protocol="exact", steps=2)
+    every = (narrow, compressed, wide, wide_too, *others)
+    runs = [Run(task=task, architecture=x, method=method) for x in every]
+    table = memobench.run(runs, progress=False)
+
+    def titles(*architectures):
+        experiment = Experiment(
+            name="test/panels",
+            title="Panels",
+            presets={"quick": tuple(runs)},
+            left_out="nothing",
+            figure=Figure(x="n_params", hue="architecture", bounds=False),
+        )
+        rows = table.iloc[[every.index(x) for x in architectures]].reset_index(drop=True)
+        return [axis.get_title() for axis in experiment.figure.draw(experiment, "quick", rows).axes]
+
+    assert titles(narrow, *others) == ["exact gradient"]
+    assert titles(narrow, wide_too) == ["exact gradient"]
+    assert titles(wide_too) == ["exact gradient"]
+    assert titles(compressed) == ["exact gradient, compressed heads"]
+    assert [title[:3] for title in titles(narrow, compressed)] == ["(b)", "(c)"]
+    # The two parameterisations of one size are two models.
+    assert [title[:3] for title in titles(wide, wide_too)] == ["(b)", "(c)"]
