@@ -10,7 +10,9 @@ from memobench.core.architecture import Architecture
 
 # Heads as wide as the residual stream are those that `Architecture.side` calls full.
 _HEADS = {"full": "wide", "narrow": "narrow", "compressed": "compressed"}
-# Of families that are forms of no side, with options in braces that stand in the name.
+# Kinds that are named by their `Architecture.side`.
+_SIDES = ("attention_only", "mlp")
+# Of others, with options in braces that stand in the name.
 _NAMES = {
     "gpt": "GPT-2",
     "mixture_of_experts": "mixture of {n_experts} experts",
@@ -21,7 +23,6 @@ _NAMES = {
     "recall_transformer": "recall Transformer",
 }
 _OPTIONS = {
-    "activation": "{}",
     "attention=delta": "delta rule",
     "norm=none": "no norm",
     "norm_position=post": "norms after blocks",
@@ -44,39 +45,46 @@ def display_name(of: Architecture | Mapping[str, Any]) -> str:
     Args:
       of: the architecture, or a row of one; its kind may be unknown here.
 
-    >>> from memobench.core.architecture import Architecture
     >>> row = {"architecture": "mlp", "d_model": 8, "d_head": 2, "d_mlp": 9, "heads": "full"}
     >>> display_name({**row, "n_heads": 4, "n_layers": 2, "activation": "relu"})
-    'attention + MLP, narrow heads, ReLU, 2 layers'
+    'attention + ReLU MLP, narrow heads, 2 layers'
     """
     known = of if isinstance(of, Architecture) else capacity_summary.architecture(of)
     family = escape_unprintable(known.family) if known else capacity_summary.family(of)
-    name, options, layers = _split(family)
-    if known and all(known.side):
-        side, heads = known.side
-        # Heads as wide as the stream are not compressed, whatever their parameterisation is.
-        is_wide = heads == "compressed" and known.shared_cells()["d_head"] == known.d_model
-        form = "wide" if is_wide else _HEADS.get(heads, heads)
-        name = f"{side}, {form} {'head' if side == capacity_summary.MLP else 'heads'}"
-    values = {"activation": "swiglu"} | dict(x.split("=", 1) for x in options if "=" in x)
-    pattern = _NAMES.get(name, name.replace("_", " "))
+    family, _, layers = re.fullmatch(r"(?s)(.*?)(, )?(\d+ layers)?", family).groups("")
+    name, _, rest = family.partition(" (")
+    options = rest.removesuffix(")").split(", ") if rest.endswith(")") else []
+    if known and known.name in _SIDES:
+        family = _name_form(known)
+    elif (options or not rest) and all("=" in x for x in options):
+        family = _name_kind(name, options)
+    return ", ".join(filter(None, (family.replace("_", " "), layers)))
+
+
+def _name_form(known: Architecture) -> str:
+    """The side that an architecture is a form of, its activation and its heads."""
+    side, heads = known.side
+    activation = getattr(known, "activation", "gelu")
+    if activation != "gelu":
+        side = side.replace("MLP", f"{_ACTIVATIONS.get(activation, activation)} MLP")
+    # Heads as wide as the stream are not compressed, whatever their parameterisation is.
+    is_wide = heads == "compressed" and known.shared_cells()["d_head"] == known.d_model
+    many = "head" if known.side[0] == capacity_summary.MLP else "heads"
+    return f"{side}, {'wide' if is_wide else _HEADS[heads]} {many}"
+
+
+def _name_kind(name: str, options: list[str]) -> str:
+    """The name of a kind, with its options in words."""
+    values = {"activation": "swiglu"} | dict(x.split("=", 1) for x in options)
+    pattern = _NAMES.get(name, "")
     inside = re.findall(r"{(\w+)}", pattern)
-    words = pattern.format_map({x: _ACTIVATIONS.get(values[x], values[x]) for x in inside})
-    rest = [_option(x) for x in options if x.partition("=")[0] not in inside]
-    return ", ".join([words, *rest, *layers])
-
-
-def _split(family: str) -> tuple[str, list[str], list[str]]:
-    """A family's name, its options in brackets, and its layers if there are several."""
-    family, _, layers = re.fullmatch(r"(.*?)(, )?(\d+ layers)?", family).groups("")
-    name, _, options = family.partition(" (")
-    options, _, more = options.partition(")")
-    return name + more, options.split(", ") if options else [], [layers] if layers else []
+    words = pattern.format_map({x: _ACTIVATIONS.get(values[x], values[x]) for x in inside}) or name
+    return ", ".join([words, *(_option(x) for x in options if x.split("=")[0] not in inside)])
 
 
 def _option(option: str) -> str:
     """An option such as "norm=none" in words."""
-    key, _, value = option.rpartition("=")
-    usual = f"{{}} {key.removeprefix('n_').replace('_', ' ')}".rstrip()
+    key, value = option.split("=", 1)
+    usual = f"{{}} {key.removeprefix('n_')}"
     words = _OPTIONS.get(option) or _OPTIONS.get(key, usual)
-    return words.format(_ACTIVATIONS.get(value, value)).replace("_", " ")
+    return words.format(_ACTIVATIONS.get(value, value))
