@@ -26,7 +26,7 @@ _NAMES = {
 # What pages call heads that have as many dimensions as the residual stream.
 WIDE = f"{_ATTENTION}, wide heads"
 # Bits per parameter that others measured, of larger models.
-FIELD = {2.0: "Allen-Zhu & Li", 3.6: "Morris et al."}
+FIELD = {2.0: "Gardner; Allen-Zhu & Li", 3.6: "Morris et al."}
 # What the key figure draws of each form, and how; as everywhere, MLP is orange.
 _LOOKS = {_BOTH: (2, "D-"), _ATTENTION: (0, "o-"), _MLP: (1, "s-"), WIDE: (0, "x--")}
 
