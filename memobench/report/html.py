@@ -26,6 +26,8 @@ SCRIPTS = ("common.js", "board.js", "curves.js", "page.js")
 BUDGET = standard.BoardColumn(
     "budget", "budget", "parameters of an entry, within 5%; ranks are those within a budget", 0
 )
+# Columns at first. Parameters are not: they are the budget within 5%.
+FIRST = (*(x.name for x in standard.FIRST if x.name != "n_params"), "weights")
 # Okabe and Ito's colours, darker for contrast on light ground.
 _COLOURS = ("#0065a3", "#c24d00", "#007a5a", "#a8487f", "#8a6a00", "#3a3f8f", "#8c1f28", "#4d5156")
 COLUMNS = (BUDGET, *standard.COLUMNS.values())
@@ -78,7 +80,7 @@ def data(board: pd.DataFrame) -> dict[str, Any]:
             "key": x.name,
             "label": x.label,
             "title": x.meaning,
-            "first": x.first or x.name == "weights",
+            "first": x.name in FIRST,
             "measure": x.is_measure,
             "right": x.digits is not None,
             "range": x.of_range,

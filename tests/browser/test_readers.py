@@ -1,7 +1,9 @@
 """The leaderboard's page by keyboard, in the dark, on small screens, on paper, without scripts."""
 
+import pandas as pd
 import pytest
 
+from memobench.common import folders
 from tests.browser.pages import BOARD, SHOWN
 
 pytestmark = pytest.mark.browser
@@ -98,6 +100,31 @@ def test_nothing_is_cut(page, width):
         !e.closest(".scroll") && e.getBoundingClientRect().right > innerWidth + 0.5
         ).map((e) => e.outerHTML.slice(0, 99))"""
     )
+    assert wide == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_of_the_published_board_is_cut_by_any_measure(page_of, width):
+    page = page_of(pd.read_csv(folders.published() / "leaderboard.csv"))
+    page.emulate(
+        "setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500
+    )
+    page.open()
+    wide = page.js("""
+    const found = [];
+    for (const track of TRACKS) {
+      for (const budget of [...budgetsOf(track), ALL]) {
+        for (const sort of measuresOf(track)) {
+          history.replaceState(null, "", `#track=${track}&budget=${budget}&sort=${sort}`);
+          draw();
+          const [table, all] = [byId("results"), document.scrollingElement];
+          if (table.scrollWidth > table.clientWidth || all.scrollWidth > innerWidth) {
+            found.push(location.hash);
+          }
+        }
+      }
+    }
+    return found;""")
     assert wide == []
 
 

@@ -3,7 +3,7 @@
 const COLUMNS = new Map(DATA.columns.map((column) => [column.key, column]));
 const TRACKS = Object.keys(DATA.tracks);
 // The axis of the bars: pixels, of which the margins hold half a tick's label.
-const BAR = { width: 122, margin: 12, height: 16 };
+const BAR = { width: 104, margin: 17, height: 16 };
 
 // A column's number and its interval; a rank has its range only.
 const value = (row, key) => row.range[key]?.[0] ?? null;
@@ -70,8 +70,8 @@ const strip = ({ ticks, x }, ...inside) => svg("svg",
   { class: "bar", width: BAR.width, height: BAR.height, "aria-hidden": "true" },
   svg("path", { class: "grid", d: ticks.map((t) => `M${x(t)} 0V${BAR.height}`).join("") }),
   ...inside);
-const axis = (scale) => strip(scale, ...scale.ticks.map((t, i) => i % 2 && scale.ticks.length > 4
-  ? null : svg("text", { x: scale.x(t), y: 12, "text-anchor": "middle" }, number(t))));
+const axis = (scale) => strip(scale, ...[0, scale.ticks.at(-1)].map((t) =>
+  svg("text", { x: scale.x(t), y: 12, "text-anchor": "middle" }, number(t))));
 function bar(row, measure, scale) {
   const [at, ends, y] = [value(row, measure), interval(row, measure), BAR.height / 2];
   const [low, high] = ends.map(scale.x);

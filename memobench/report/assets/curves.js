@@ -10,7 +10,7 @@ const MARKERS = {
   P: "M-1.6 -5h3.2v3.4h3.4v3.2h-3.4v3.4h-3.2v-3.4h-3.4v-3.2h3.4z",
 };
 const DRAWN_FIRST = 4;
-const MARGIN = { left: 50, right: 16, top: 14, bottom: 46 };
+const MARGIN = { left: 60, right: 16, top: 14, bottom: 46 };
 // Lines that the reader drew or hid; until then the best of the table's budget and the reader's own.
 const chosen = new Map();
 let [lines, placed, current] = [[], [], -1];
