@@ -19,6 +19,7 @@ import pandas as pd
 from memobench.board import table as standard
 from memobench.report import answer as answers
 from memobench.report.names import display_name
+from memobench.report.style import styles_of
 
 ASSETS = pathlib.Path(__file__).parent / "assets"
 SCRIPTS = ("common.js", "board.js", "curves.js", "page.js")
@@ -28,8 +29,6 @@ BUDGET = standard.BoardColumn(
 )
 # Columns at first. Parameters are not: they are the budget within 5%.
 FIRST = (*(x.name for x in standard.FIRST if x.name != "n_params"), "weights")
-# Okabe and Ito's colours, darker for contrast on light ground.
-_COLOURS = ("#0065a3", "#c24d00", "#007a5a", "#a8487f", "#8a6a00", "#3a3f8f", "#8c1f28", "#4d5156")
 COLUMNS = (BUDGET, *standard.COLUMNS.values())
 
 
@@ -87,7 +86,7 @@ def data(board: pd.DataFrame) -> dict[str, Any]:
         }
         for x in COLUMNS
     ]
-    families = sorted(set(board["family"]))
+    styles = styles_of(board["family"])
     rows = [
         {
             "budget": int(row["budget"]),
@@ -98,7 +97,7 @@ def data(board: pd.DataFrame) -> dict[str, Any]:
                 for x in COLUMNS
                 if x.digits is not None
             },
-            "style": _style(families.index(row["family"])),
+            "style": styles[row["family"]].for_page(),
         }
         for row in board.to_dict("records")
     ]
@@ -126,15 +125,6 @@ def policy(script: str, style: str) -> str:
             "form-action 'none'",
         )
     )
-
-
-def _style(place: int) -> dict[str, str]:
-    """A line's colour, marker and dashes, which differ together."""
-    return {
-        "colour": _COLOURS[place % len(_COLOURS)],
-        "marker": "os^DvP"[place % 6],
-        "dash": ("none", "7 3", "2 3", "9 3 2 3")[place // 2 % 4],
-    }
 
 
 def _hash(text: str) -> str:

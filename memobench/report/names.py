@@ -68,9 +68,17 @@ def _name_form(known: Architecture) -> str:
     if activation != "gelu":
         side = side.replace("MLP", f"{_ACTIVATIONS.get(activation, activation)} MLP")
     # Heads as wide as the stream are not compressed, whatever their parameterisation is.
-    is_wide = heads == "compressed" and known.shared_cells()["d_head"] == known.d_model
-    many = "head" if known.side[0] == capacity_summary.MLP else "heads"
-    return f"{side}, {'wide' if is_wide else _HEADS[heads]} {many}"
+    is_wide = known.shared_cells()["d_head"] == known.d_model
+    return form_name(side, "full" if is_wide else heads)
+
+
+def form_name(side: str, heads: str) -> str:
+    """The name of a form of a side, as `Architecture.side` has both.
+
+    >>> form_name("MLP", "full"), form_name("attention alone", "narrow")
+    ('MLP, wide head', 'attention alone, narrow heads')
+    """
+    return f"{side}, {_HEADS[heads]} {'heads' if side.startswith('attention') else 'head'}"
 
 
 def _name_kind(name: str, options: list[str]) -> str:
@@ -79,7 +87,9 @@ def _name_kind(name: str, options: list[str]) -> str:
     pattern = _NAMES.get(name, "")
     inside = re.findall(r"{(\w+)}", pattern)
     words = pattern.format_map({x: _ACTIVATIONS.get(values[x], values[x]) for x in inside}) or name
-    return ", ".join([words, *(_option(x) for x in options if x.split("=")[0] not in inside)])
+    rest = [_option(x) for x in options if x.split("=")[0] not in inside]
+    # The norm comes last.
+    return ", ".join([words, *sorted(rest, key=lambda x: x == "no norm")])
 
 
 def _option(option: str) -> str:

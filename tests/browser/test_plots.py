@@ -42,11 +42,12 @@ def test_curves_show_the_best_four_first_and_join_no_two_sweeps(page):
     assert set(page.js(shown)) == set(best[1:])
     page.all("#legend label")[[x.text for x in page.all("#legend label")].index(best[0])].click()
     assert len(page.all("#plot .marker")) == (BOARD["track"] == "exact").sum()
-    shapes = page.js(
-        "return [...document.querySelectorAll('#legend .marker')].map((m) => "
-        "[m.getAttribute('d'), getComputedStyle(m).fill])"
-    )
-    assert len({d for d, _ in shapes}) == len({fill for _, fill in shapes}) == len(FAMILIES)
+    looks = page.js("""return [...document.querySelectorAll("#legend svg")].map((e) => [
+      ...["stroke", "strokeDasharray"].map((x) => getComputedStyle(e.querySelector(".line"))[x]),
+      e.querySelector(".marker").getAttribute("d"),
+      e.querySelector(".marker").getAttribute("class"),
+    ].join(" "))""")
+    assert len(set(looks)) == len(FAMILIES)
     # One line of a track for each family of each submitter, with a point of it at each budget.
     page.select("track", "open")
     for box in page.all("#legend input:not(:checked)"):

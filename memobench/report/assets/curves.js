@@ -1,13 +1,19 @@
 // The measure against parameters on one track, a line for each family of each submitter.
 
-// By matplotlib's letters; another is a circle.
+// Outlines about the origin, by matplotlib's letters; another is a circle.
 const MARKERS = {
   o: "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
   s: "M-4 -4h8v8h-8z",
+  D: "M0 -5.6l5.6 5.6l-5.6 5.6l-5.6 -5.6z",
   "^": "M0 -5.2l5 8.7h-10z",
   v: "M0 5.2l5 -8.7h-10z",
-  D: "M0 -5.6l5.6 5.6l-5.6 5.6l-5.6 -5.6z",
+  "<": "M-5.2 0l8.7 -5v10z",
+  ">": "M5.2 0l-8.7 -5v10z",
   P: "M-1.6 -5h3.2v3.4h3.4v3.2h-3.4v3.4h-3.2v-3.4h-3.4v-3.2h3.4z",
+  X: "M0 -2.3l2.7 -2.7l2.3 2.3l-2.7 2.7l2.7 2.7l-2.3 2.3l-2.7 -2.7l-2.7 2.7l-2.3 -2.3" +
+    "l2.7 -2.7l-2.7 -2.7l2.3 -2.3z",
+  p: "M0 -5.2L4.95 -1.61L3.06 4.21H-3.06L-4.95 -1.61z",
+  h: "M-5 0l2.5 -4.4h5l2.5 4.4l-2.5 4.4h-5z",
 };
 const DRAWN_FIRST = 4;
 const MARGIN = { left: 60, right: 16, top: 14, bottom: 46 };
@@ -37,8 +43,10 @@ function inColour({ style }, made) {
   return made;
 }
 const stroke = ({ style }, d) => svg("path", { class: "line", d, "stroke-dasharray": style.dash });
-const marker = ({ style }, x, y) => svg("path", { class: "marker",
-  d: MARKERS[style.marker] ?? MARKERS.o, transform: `translate(${x} ${y})` });
+const marker = ({ style }, x, y) => svg("path", {
+  class: style.hollow ? "marker hollow" : "marker", d: MARKERS[style.marker] ?? MARKERS.o,
+  transform: `translate(${x} ${y})`,
+});
 
 function drawCurves(state) {
   lines = linesOf(state);
