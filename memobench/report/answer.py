@@ -30,7 +30,7 @@ _NEAR = 0.9
 # What pages call heads that have as many dimensions as the residual stream.
 WIDE = form_name(_ATTENTION, "full")
 # Bits per parameter that others measured, of larger models.
-FIELD = {2.0: "Allen-Zhu & Li", 3.6: "Morris et al."}
+FIELD = {2.0: "Gardner; Allen-Zhu & Li", 3.6: "Morris et al."}
 
 
 def answer(table: pd.DataFrame) -> str:

@@ -1,5 +1,6 @@
 """A user's runs beside the published ones of the same configuration, with differences."""
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -94,38 +95,61 @@ def _values(rows: list[Any], measure: str) -> dict[Any, float]:
 
 
 def page(compared: Iterable[tuple[str, pd.DataFrame]]) -> str:
-    """Experiments with the tables of `compare`, as Markdown."""
+    """Experiments with the tables of `compare` as text for a terminal, and verdicts at the end."""
     parts = [
-        "# Your runs and the published ones",
-        "Means over seeds (of a capacity over label tables) of runs of one configuration, with "
-        "Student's 95% intervals where there are three or more; `difference` is yours less the "
-        "published. Runs of equal seeds are compared pairwise.",
+        "Means over seeds, or label tables of a capacity, and yours less the published, with\n"
+        "Student's 95% interval where there are three or more. Equal seeds are compared pairwise.\n"
     ]
+    verdicts, told = [], dict[str, pd.DataFrame]()
     for name, rows in compared:
-        low, high = rows["difference_low"], rows["difference_high"]
-        n_decided, n_apart = int(low.notna().sum()), int(((low > 0) | (high < 0)).sum())
-        parts += [
-            f"## {name}",
+        same = next((known for known, x in told.items() if x.equals(rows)), None)
+        if same is None:
+            told[name] = rows
+            parts += [name, _reader_table(rows).to_string(index=False, na_rep="–"), ""]
+        verdicts.append(f"{name}: {_verdict(rows) if same is None else f'as {same}'}.")
+    return "\n".join([*parts, *verdicts])
+
+
+def _verdict(rows: pd.DataFrame) -> str:
+    low, high = rows["difference_low"], rows["difference_high"]
+    n_decided, n_apart = int(low.notna().sum()), int(((low > 0) | (high < 0)).sum())
+    if n_decided:
+        return (
             f"{n_apart} of {n_decided} differences with an interval exclude 0; of equal means "
-            f"about {n_decided / 20:.0f} would.",
-            tables.markdown(_reader_table(rows), {}),
-        ]
-    return "\n\n".join(parts) + "\n"
+            f"about {n_decided / 20:.0f} would"
+        )
+    seeds = f"({rows['seeds'].max()} of yours, {rows['seeds_published'].max()} published)"
+    bits = rows[rows["measure"] == "bits"]
+    share = (bits["difference"] / bits["published"]).abs().max()
+    most = f"; bits differ by {share:.1%} at most" * bool(share >= 0)
+    return f"too few seeds for intervals {seeds}{most}"
 
 
 def _reader_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """As few columns of configurations as tell them apart, each once, and the measures."""
     first = rows.drop_duplicates(configuration())
     kept = [name for name in CONFIGURATION_COLUMNS if name in rows]
     names = analysis.distinguishing_columns(
         first, [name for name in kept if name in configuration()]
     )
-    names = [name for name in names if len(first) == 1 or first[name].nunique(dropna=False) > 1]
-    shown = rows[[*names, "measure", "seeds", "seeds_published"]].copy()
-    for name in ("mine", "published", "difference"):
-        shown[name] = [
+    for name in reversed(names):
+        others = [x for x in names if x != name]
+        if others and not first.duplicated(others).any():
+            names = others
+    rows = rows.sort_values(names, kind="stable")
+    shown = rows[names].astype(object).mask(rows.duplicated(names), "")
+    shown["measure"] = rows["measure"]
+    records = rows.to_dict("records")
+    titles = {"mine": "yours", "published": "published", "difference": "difference"}
+    for name, title in titles.items():
+        # One interval is enough to judge by.
+        has_own = [name == "difference" or math.isnan(row["difference_low"]) for row in records]
+        shown[title] = [
             tables.interval(
-                row[name], row[f"{name}_low"], row[f"{name}_high"], MEASURES[row["measure"]]
+                row[name],
+                *(row[f"{name}_{end}"] if own else math.nan for end in ("low", "high")),
+                MEASURES[row["measure"]],
             )
-            for row in rows.to_dict("records")
+            for own, row in zip(has_own, records, strict=True)
         ]
     return shown

@@ -16,18 +16,20 @@ from typing import Any
 
 import pandas as pd
 
-from memobench.board import capacity_summary
 from memobench.board import table as standard
+from memobench.report import answer as answers
+from memobench.report.names import display_name
+from memobench.report.style import styles_of
 
 ASSETS = pathlib.Path(__file__).parent / "assets"
 SCRIPTS = ("common.js", "board.js", "curves.js", "page.js")
-# Families that curves show first.
-SHOWN = (
-    "attention + MLP, narrow heads",
-    "attention-only, narrow heads",
-    capacity_summary.MLP,
-    capacity_summary.ATTENTION,
+# What a table of several budgets has beside the board's columns.
+BUDGET = standard.BoardColumn(
+    "budget", "budget", "parameters of an entry, within 5%; ranks are those within a budget", 0
 )
+# Columns at first. Parameters are not: they are the budget within 5%.
+FIRST = (*(x.name for x in standard.FIRST if x.name != "n_params"), "weights")
+COLUMNS = (BUDGET, *standard.COLUMNS.values())
 
 
 def page(board: pd.DataFrame, answer: str = "", links: Mapping[str, str] | None = None) -> str:
@@ -40,6 +42,7 @@ def page(board: pd.DataFrame, answer: str = "", links: Mapping[str, str] | None 
     """
     style = (ASSETS / "page.css").read_text("utf-8")
     script = "".join((ASSETS / name).read_text("utf-8") for name in SCRIPTS)
+    board = name_entries(board)
     anchors = (f'<a href="{_escape(path)}">{_escape(x)}</a>' for path, x in (links or {}).items())
     parts = {
         "policy": policy(script, style),
@@ -56,6 +59,19 @@ def page(board: pd.DataFrame, answer: str = "", links: Mapping[str, str] | None 
     return re.sub(r"@@(\w+)@@", lambda found: parts[found[1]], template)
 
 
+def name_entries(board: pd.DataFrame) -> pd.DataFrame:
+    """The board with families and entries in plain words."""
+    rows: list[Any] = board.to_dict("records")
+    names = [row["family"] if pd.isna(row["architecture"]) else display_name(row) for row in rows]
+    entries = [
+        name + row["entry"].removeprefix(row["family"])
+        for name, row in zip(names, rows, strict=True)
+    ]
+    return board.assign(
+        family=pd.Series(names, board.index, object), entry=pd.Series(entries, board.index, object)
+    )
+
+
 def data(board: pd.DataFrame) -> dict[str, Any]:
     """The data of the scripts, every cell as text, with the numbers and ranges behind them."""
     columns = [
@@ -63,28 +79,37 @@ def data(board: pd.DataFrame) -> dict[str, Any]:
             "key": x.name,
             "label": x.label,
             "title": x.meaning,
-            "first": x.first,
+            "first": x.name in FIRST,
             "measure": x.is_measure,
             "right": x.digits is not None,
+            "range": x.of_range,
         }
-        for x in standard.COLUMNS.values()
+        for x in COLUMNS
     ]
+    styles = styles_of(board["family"])
     rows = [
         {
             "budget": int(row["budget"]),
             "track": row["track"],
-            "text": {x.name: _text(x.text(row)) for x in standard.COLUMNS.values()},
+            "text": {x.name: _text(x.text(row)) for x in COLUMNS},
             "range": {
                 x.name: [_number(row[name]) for name in x.names]
-                for x in standard.COLUMNS.values()
+                for x in COLUMNS
                 if x.digits is not None
             },
+            "style": styles[row["family"]].for_page(),
         }
         for row in board.to_dict("records")
     ]
-    tracks = {x: text for x, text in standard.TRACKS.items() if x in set(board["track"])}
-    constants = {"tracks": tracks, "shown": list(SHOWN), "own": standard.OWN}
-    return {"columns": columns, "rows": rows, **constants}
+    return {
+        "columns": columns,
+        "rows": rows,
+        "tracks": {x: text for x, text in standard.TRACKS.items() if x in set(board["track"])},
+        "main": standard.MAIN,
+        "own": standard.OWN,
+        "yours": standard.YOURS,
+        "references": list(answers.FIELD.items()),
+    }
 
 
 def policy(script: str, style: str) -> str:

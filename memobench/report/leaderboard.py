@@ -55,8 +55,13 @@ Submitted weights rank above an entry where they know over {standard.MARGIN:.0%}
 """
 EMPTY = "No entry of the standard board is here; `memobench run board/typical` makes some.\n"
 _FIGURE = "![Bits, and sets that fit, per parameter](leaderboard.png)"
-# What pages link to, where it lies beside them.
-LINKS = {
+# What the page links to, where it is there: in memobench's folder, and beside the page.
+_ABOUT = {
+    "README.md": "README",
+    "docs/submissions.md": "how to submit",
+    "results/board/weights": "weights",
+}
+_BESIDE = {
     "LEADERBOARD.md": "Markdown",
     "leaderboard.csv": "CSV",
     "leaderboard.tex": "LaTeX",
@@ -145,7 +150,10 @@ def write(
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
     tables.write_csv(board, folder / "leaderboard.csv")
     (folder / "leaderboard.tex").write_text(latex.booktabs(board), "utf-8")
-    links = {path: label for path, label in LINKS.items() if (folder / path).exists()}
+    root = folders.published().parent
+    places = {root / path: label for path, label in _ABOUT.items()}
+    places |= {folder / path: label for path, label in _BESIDE.items()}
+    links = {_make_relative(path, folder): label for path, label in places.items() if path.exists()}
     (folder / "leaderboard.html").write_text(html.page(board, said, links), "utf-8")
     return text
 

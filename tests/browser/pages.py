@@ -34,10 +34,8 @@ class Page:
 
     @property
     def entries(self):
-        script = (
-            "return [...document.querySelectorAll('tbody .c-entry .cell > bdi')]"
-            ".map((e) => e.textContent)"
-        )
+        script = """return [...document.querySelectorAll("tbody .c-entry .cell")].map((e) =>
+          [...e.querySelectorAll(":scope > bdi, small")].map((x) => x.textContent).join(" "))"""
         return self.js(script)
 
     @property
@@ -51,8 +49,14 @@ class Page:
         key = headers[0].find_element("css selector", "button").get_attribute("data-key")
         return key, headers[0].get_attribute("aria-sort")
 
+    def chosen(self, name):
+        return self.one(f"#controls [name={name}]").get_attribute("value")
+
     def select(self, name, value):
-        self.one(f"#select-{name} option[value='{value}']").click()
+        self.one(f"#controls [name={name}] option[value='{value}']").click()
+
+    def show_all_columns(self):
+        self.one("#controls [name=all]").click()
 
     def press(self, *keys):
         from selenium.webdriver import ActionChains

@@ -56,5 +56,5 @@ def test_nothing_and_little(page_of):
     assert page.one("#empty").is_displayed()
     assert not page.one("#results").is_displayed()
     page = page_of(sample(1)).open()
-    assert len(page.entries) == len(page.all("#plot .point")) == 1
+    assert len(page.entries) == len(page.all("#plot .marker")) == 1
     assert page.chromium.get_log("browser") == []

@@ -1,6 +1,7 @@
 """A user's runs beside published ones: differences, their intervals, and what is paired."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 
@@ -62,9 +63,27 @@ def test_only_equal_configurations_are_compared_and_few_seeds_have_no_interval(m
     assert np.isnan(_bits(mine, mine)["difference_low"])
     diverged = mine.assign(status="diverged")
     assert _compared(mine, diverged).empty
-    text = compare.page(compare.compare(mine, [("a/b", mine)]))
-    assert "| 0.0 |" in text
-    assert "0 of 0 differences" in text
+    text = compare.page(compare.compare(mine, [("a/b", mine), ("a/c", mine)]))
+    assert text.splitlines()[-2:] == [
+        "a/b: too few seeds for intervals (2 of yours, 2 published); bits differ by 0.0% at most.",
+        "a/c: as a/b.",
+    ]
+
+
+def test_the_page_fits_a_terminal_and_shows_what_differs(make_run):
+    bits = np.random.default_rng(0).normal(100, 5, 4)
+    sizes = [{"n_heads": 2, "d_model": 4}, {"n_heads": 3, "d_model": 5}]
+    mine = pd.concat([_table(make_run, range(4), bits + 1, **x) for x in sizes])
+    theirs = pd.concat([_table(make_run, range(4), bits, **x) for x in sizes])
+    text = compare.page(compare.compare(mine, [("a/b", theirs)]))
+    assert max(map(len, text.splitlines())) <= 100
+    head, *rows = text.split("a/b\n")[1].split("\n\n")[0].splitlines()
+    assert head.split() == ["d_model", "measure", "yours", "published", "difference"]
+    assert [row.split()[:2] for row in rows] == [["4", "bits"], ["5", "bits"]]
+    assert all(row.endswith(" 1.0 [1.0, 1.0]") for row in rows)
+    assert text.endswith(
+        "a/b: 2 of 2 differences with an interval exclude 0; of equal means about 0 would."
+    )
 
 
 def test_rows_are_grouped_once_however_many_tables_are_published(make_run, monkeypatch):

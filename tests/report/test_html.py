@@ -14,6 +14,7 @@ import pytest
 from memobench.board import table as board
 from memobench.report import html as report
 from memobench.report import tables
+from memobench.report.names import display_name
 
 HOSTILE = [
     "</script><script>document.title='broken'</script>",
@@ -105,9 +106,9 @@ def hostile_board(**texts):
 def test_data_are_texts_and_the_numbers_behind_them():
     made = sample()
     data = Reader(report.page(made)).data
-    assert [column["key"] for column in data["columns"]] == list(board.COLUMNS)
+    assert [column["key"] for column in data["columns"]] == ["budget", *board.COLUMNS]
     first = [column["key"] for column in data["columns"] if column["first"]]
-    assert first == [column.name for column in board.FIRST]
+    assert first == list(report.FIRST)
     assert len(data["rows"]) == len(made)
     for row, given in zip(data["rows"], made.to_dict("records"), strict=True):
         assert (row["budget"], row["track"]) == (given["budget"], given["track"])
@@ -116,6 +117,19 @@ def test_data_are_texts_and_the_numbers_behind_them():
             if column.digits is not None:
                 expected = [None if pd.isna(given[x]) else given[x] for x in column.names]
                 assert row["range"][name] == expected
+
+
+def test_entries_are_named_in_plain_words():
+    sizes = {"d_model": 4, "d_head": 4, "n_heads": 1, "n_layers": 1, "d_mlp": 8}
+    cells = {**sizes, "architecture": "modern", "activation": "gelu", "norm": "none"}
+    made = sample(2).assign(**cells, family="modern (norm=none)", entry="modern (norm=none) (d=4)")
+    named = report.name_entries(made)
+    (family,) = {display_name(row) for row in made.to_dict("records")}
+    assert family != "modern (norm=none)"
+    assert named["family"].tolist() == [family] * 2
+    assert named["entry"].tolist() == [f"{family} (d=4)"] * 2
+    # One whose architecture is not said keeps its name.
+    assert report.name_entries(sample())["entry"].tolist() == sample()["entry"].tolist()
 
 
 def test_hostile_text_adds_no_element():

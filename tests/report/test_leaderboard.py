@@ -81,13 +81,14 @@ def test_four_renderings_of_one_board(tmp_path):
     static = [row for row in page.rows if row[0] not in ("rank", "")]
     tex = (folder / "leaderboard.tex").read_text("utf-8")
     assert len(written) == len(data) == len(static) == len(found) == 4
-    for row, shown, embedded, plain in zip(
-        found.to_dict("records"), written, data, static, strict=True
+    named = page_of.name_entries(found).to_dict("records")
+    for row, name, shown, embedded, plain in zip(
+        found.to_dict("records"), named, written, data, static, strict=True
     ):
         texts = {x.label: x.text(row) for x in board.COLUMNS.values()}
         assert {**texts, **shown} == texts
-        assert plain == list(shown.values())
-        assert embedded["text"] == {x.name: texts[x.label] for x in board.COLUMNS.values()}
+        assert plain == [*({**shown, "entry": name["entry"]}).values()]
+        assert embedded["text"] == {x.name: x.text(name) for x in page_of.COLUMNS}
         assert embedded["range"]["n_params"] == [row["n_params"]]
         assert f"{latex.escape(texts['rank'])} & {latex.escape(row['entry'])} & " in tex
     assert tex.count(r"\begin{table}") == 2
@@ -157,7 +158,7 @@ def test_the_published_board_is_what_published_runs_and_weights_make(tmp_path):
     (tmp_path / "CONFIGURATIONS.md").touch()  # Which the page then links to.
     assert _made_anew(tmp_path)
     read = json.loads(Cells((PUBLISHED / "leaderboard.html").read_text("utf-8")).data)
-    made_now = json.loads(json.dumps(page_of.data(_published())))
+    made_now = json.loads(json.dumps(page_of.data(page_of.name_entries(_published()))))
     assert [row["text"]["entry"] for row in read["rows"]] == [
         row["text"]["entry"] for row in made_now["rows"]
     ]

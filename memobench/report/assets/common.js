@@ -1,6 +1,6 @@
 "use strict";
 
-// Elements, numbers, ticks and order, for the table and the curves.
+// Elements, numbers and order, for the table and the curves.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 // The parser knows the namespace, so that the page needs to name no address.
@@ -9,32 +9,21 @@ const MISSING = "–";
 const byId = (id) => document.getElementById(id);
 
 // Strings become text nodes here and markup nowhere: data come from strangers.
-function filled(made, attributes, children) {
+function fill(made, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   made.append(...children.filter((child) => child !== null));
   return made;
 }
 const html = (tag, attributes = {}, ...children) =>
-  filled(document.createElement(tag), attributes, children);
+  fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes = {}, ...children) =>
-  filled(document.createElementNS(SVG, tag), attributes, children);
+  fill(document.createElementNS(SVG, tag), attributes, children);
 
-const formats = new Map();
-function number(value, digits = 0) {
-  if (value === null) return MISSING;
-  if (Math.abs(value) >= 1e9) return value.toExponential(2);
-  if (!formats.has(digits)) {
-    const exactly = { minimumFractionDigits: digits, maximumFractionDigits: digits };
-    formats.set(digits, new Intl.NumberFormat("en-US", exactly));
-  }
-  return formats.get(digits).format(value);
-}
-
+const number = (value) => Number(value.toPrecision(12)).toLocaleString("en-US");
 const COLLATOR = new Intl.Collator("en", { numeric: true });
 const compare = (a, b) =>
   typeof a === "number" && typeof b === "number" ? a - b : COLLATOR.compare(String(a), String(b));
-const distinct = (values) =>
-  [...new Set(values.filter((value) => value !== null && value !== ""))].sort(compare);
+const distinct = (values) => [...new Set(values)].sort(compare);
 
 // From 0 to a round number that is at least `most`.
 function linearTicks(most, wanted) {

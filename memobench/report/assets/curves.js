@@ -1,211 +1,151 @@
-// The measure against parameters on one track, a line for each family.
+// The measure against parameters on one track, a line for each family of each submitter.
 
-// Colour, marker and dash differ together, so that no line is known by its colour alone.
-const MARKERS = [
-  "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
-  "M-4 -4h8v8h-8z",
-  "M0 -5.2l5 8.7h-10z",
-  "M0 -5.6l5.6 5.6l-5.6 5.6l-5.6 -5.6z",
-  "M0 5.2l5 -8.7h-10z",
-  "M-1.6 -5h3.2v3.4h3.4v3.2h-3.4v3.4h-3.2v-3.4h-3.4v-3.2h3.4z",
-  "M-5 0l2.5 -4.4h5l2.5 4.4l-2.5 4.4h-5z",
-];
-const COLOURS = 8;
-const DASHES = ["none", "7 3", "2 3", "9 3 2 3"];
-const MARGIN = { left: 50, right: 16, top: 12, bottom: 46 };
+// Outlines about the origin, by matplotlib's letters; another is a circle.
+const MARKERS = {
+  o: "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
+  s: "M-4 -4h8v8h-8z",
+  D: "M0 -5.6l5.6 5.6l-5.6 5.6l-5.6 -5.6z",
+  "^": "M0 -5.2l5 8.7h-10z",
+  v: "M0 5.2l5 -8.7h-10z",
+  "<": "M-5.2 0l8.7 -5v10z",
+  ">": "M5.2 0l-8.7 -5v10z",
+  P: "M-1.6 -5h3.2v3.4h3.4v3.2h-3.4v3.4h-3.2v-3.4h-3.4v-3.2h3.4z",
+  X: "M0 -2.3l2.7 -2.7l2.3 2.3l-2.7 2.7l2.7 2.7l-2.3 2.3l-2.7 -2.7l-2.7 2.7l-2.3 -2.3" +
+    "l2.7 -2.7l-2.7 -2.7l2.3 -2.3z",
+  p: "M0 -5.2L4.95 -1.61L3.06 4.21H-3.06L-4.95 -1.61z",
+  h: "M-5 0l2.5 -4.4h5l2.5 4.4l-2.5 4.4h-5z",
+};
+const DRAWN_FIRST = 4;
+const MARGIN = { left: 60, right: 16, top: 14, bottom: 46 };
+// Lines that the reader drew or hid; until then the best of the table's budget and the reader's own.
+const chosen = new Map();
+let [lines, placed, current] = [[], [], -1];
 
-const PLAIN = new Set(DATA.shown);
-const toggled = new Set();
-const isShown = (line) => PLAIN.has(line.name) !== toggled.has(line.name);
-let placed = [];
-
-// A line is one family of one submitter on one track: no two sweeps are joined. Of several entries
-// at a budget it goes through the best, and the others are points beside it. The families that the
-// page asks about come first.
-function linesOf({ track, measure }) {
-  const lines = new Map();
-  for (const row of rowsOf(track).filter((each) => value(each, measure) !== null)) {
+// No two sweeps are joined. Of several entries at a budget a line goes through the best, and the
+// others are points beside it.
+function linesOf(state) {
+  const found = new Map();
+  const rows = filtered(state).filter((row) => value(row, state.measure) !== null);
+  const order = ordered(rows, { sort: state.measure, dir: "desc" });
+  for (const row of [...ofBudget(order, state.budget), ...order]) {
     const name = row.text.family + (row.text.by === DATA.own ? "" : `, ${row.text.by}`);
-    if (!lines.has(name)) lines.set(name, { name, rows: [] });
-    lines.get(name).rows.push(row);
+    if (!found.has(name)) found.set(name, { name, rows: new Set(), style: row.style });
+    found.get(name).rows.add(row);
   }
-  const order = (line) => DATA.shown.indexOf(line.name) + 1 || 9;
-  const found = [...lines.values()].sort((a, b) => order(a) - order(b) || compare(a.name, b.name));
-  // What is shown must not be nothing.
-  if (found.length && !found.some((line) => PLAIN.has(line.name))) PLAIN.add(found[0].name);
-  return found.map((line, index) => ({ ...line, index }));
+  return [...found.values()].map(({ name, rows, style }, i) => ({
+    name, style, rows: [...rows].sort((a, b) => value(a, "n_params") - value(b, "n_params")),
+    drawn: chosen.get(name) ?? (i < DRAWN_FIRST || [...rows][0].text.by === DATA.yours),
+  }));
 }
 
-function bestOf(rows, measure) {
-  const best = new Map();
-  for (const row of rows) {
-    const before = best.get(row.budget);
-    if (!before || value(before, measure) < value(row, measure)) best.set(row.budget, row);
-  }
-  return [...best.values()].sort((a, b) => value(a, "n_params") - value(b, "n_params"));
+function inColour({ style }, made) {
+  made.style.setProperty("--line", style.colour);
+  return made;
 }
+const stroke = ({ style }, d) => svg("path", { class: "line", d, "stroke-dasharray": style.dash });
+const marker = ({ style }, x, y) => svg("path", {
+  class: style.hollow ? "marker hollow" : "marker", d: MARKERS[style.marker] ?? MARKERS.o,
+  transform: `translate(${x} ${y})`,
+});
 
 function drawCurves(state) {
-  const lines = linesOf(state);
+  lines = linesOf(state);
   const label = COLUMNS.get(state.measure).label;
   byId("curves-title").textContent = `${label[0].toUpperCase()}${label.slice(1)} against parameters`;
-  drawLegend(lines, state);
-  drawPlot(lines.filter(isShown), lines, state, label);
-}
-
-const styleOf = (index) => ({
-  class: `line s${index % COLOURS}`,
-  "stroke-dasharray": DASHES[Math.floor(index / 2) % DASHES.length],
-});
-const marker = (index, attributes = {}) =>
-  svg("path",
-    { class: `marker s${index % COLOURS}`, d: MARKERS[index % MARKERS.length], ...attributes });
-
-function drawLegend(lines, state) {
-  const held = document.activeElement?.dataset?.line;
   byId("legend").replaceChildren(...lines.map((line) => {
-    const sample = svg("svg",
-      { width: 34, height: 14, viewBox: "0 0 34 14", "aria-hidden": "true" },
-      svg("path", { d: "M0 7H34", ...styleOf(line.index) }),
-      marker(line.index, { transform: "translate(17 7)" }));
-    const button = html("button",
-      { type: "button", "data-line": line.index, "aria-pressed": isShown(line) },
-      sample, html("bdi", {}, line.name));
-    button.addEventListener("click", () => {
-      if (!toggled.delete(line.name)) toggled.add(line.name);
-      drawCurves(state);
+    const box = html("input", { type: "checkbox" });
+    box.checked = line.drawn;
+    box.addEventListener("change", () => {
+      chosen.set(line.name, line.drawn = box.checked);
+      drawPlot();
     });
-    return button;
+    return html("label", {}, box,
+      inColour(line, svg("svg", { width: 30, height: 14, "aria-hidden": "true" },
+        stroke(line, "M0 7H30"), marker(line, 15, 7))),
+      html("bdi", {}, line.name));
   }));
-  if (held !== undefined) byId("legend").querySelector(`[data-line="${held}"]`)?.focus();
+  drawPlot();
 }
 
-const said = (row, { measure }) => `${row.text[measure]} ${COLUMNS.get(measure).label} ` +
-  `at ${row.text.n_params} parameters`;
-
-function drawPlot(shown, lines, state, label) {
-  const width = Math.max(260, byId("chart").clientWidth || 720);
-  const height = Math.round(Math.min(440, Math.max(270, width * 0.5)));
-  const { measure } = state;
+function drawPlot() {
+  const { measure, track } = read();
+  const label = COLUMNS.get(measure).label;
+  const width = Math.max(260, byId("chart").clientWidth);
+  const height = Math.round(Math.min(440, Math.max(280, width * 0.5)));
   // Axes are those of all lines: they stay where they are while lines come and go.
   const all = lines.flatMap((line) => line.rows);
   const counts = all.map((row) => value(row, "n_params"));
   const [low, high] = [Math.min(...counts), Math.max(...counts)];
   const room = high > low ? (high / low) ** 0.06 : 1.6;
-  const [start, end] = [low / room, high * room];
-  const ticks = linearTicks(mostOf(all, measure), 5);
+  const references = measure.endsWith("_per_parameter") ? DATA.references : [];
+  const ticks = linearTicks(Math.max(mostOf(all, measure), ...references.map(([at]) => at)), 5);
   const [right, bottom] = [width - MARGIN.right, height - MARGIN.bottom];
-  const x = (at) => MARGIN.left + (right - MARGIN.left) *
-    (Math.log(at) - Math.log(start)) / (Math.log(end) - Math.log(start));
+  const x = (at) =>
+    MARGIN.left + (right - MARGIN.left) * Math.log(at * room / low) / Math.log(high * room ** 2 / low);
   const y = (at) =>
     bottom - (bottom - MARGIN.top) * Math.min(1, Math.max(0, at / ticks.at(-1)));
+  const write = (x, y, anchor, text, more = {}) =>
+    svg("text", { x, y, "text-anchor": anchor, ...more }, text);
 
-  const plot = byId("plot");
-  filled(plot, {
-    width, height, viewBox: `0 0 ${width} ${height}`,
-    "aria-label": `${label} against parameters, ${state.track}`,
-  }, []);
-  const labelled = (x, y, anchor, text, attributes = {}) =>
-    svg("text", { x, y, "text-anchor": anchor, ...attributes }, text);
-  const axes = svg("g", { class: "axes", "aria-hidden": "true" });
-  for (const tick of ticks) {
-    const across = { x1: MARGIN.left, x2: right, y1: y(tick), y2: y(tick) };
-    axes.append(svg("line", { class: tick ? "grid" : "base", ...across }),
-      labelled(MARGIN.left - 8, y(tick) + 4, "end", String(Number(tick.toPrecision(3)))));
-  }
-  for (const tick of distinct(all.map((row) => row.budget))) {
-    const mark = { x1: x(tick), x2: x(tick), y1: bottom, y2: bottom + 5 };
-    axes.append(svg("line", { class: "base", ...mark }),
-      labelled(x(tick), bottom + 18, "middle", number(tick)));
-  }
-  axes.append(labelled((MARGIN.left + right) / 2, height - 6, "middle", "parameters (log scale)"),
-    labelled(0, 0, "middle", label,
+  const axes = svg("g", {},
+    ...ticks.map((t) =>
+      svg("path", { class: t ? "grid" : "base", d: `M${MARGIN.left} ${y(t)}H${right}` })),
+    ...ticks.map((t) => write(MARGIN.left - 8, y(t) + 4, "end", number(t))),
+    ...distinct(all.map((row) => row.budget)).flatMap((t) => [
+      svg("path", { class: "base", d: `M${x(t)} ${bottom}v5` }),
+      write(x(t), bottom + 18, "middle", number(t))]),
+    write((MARGIN.left + right) / 2, height - 6, "middle", "parameters (log scale)"),
+    write(0, 0, "middle", label,
       { transform: `translate(12 ${(MARGIN.top + bottom) / 2}) rotate(-90)` }));
+  const above = references.flatMap(([at, by]) => [
+    svg("path", { class: "reference", d: `M${MARGIN.left} ${y(at)}H${right}` }),
+    write(right, y(at) - 5, "end", `${at}: ${by}`, { class: "reference" })]);
 
   placed = [];
-  const drawn = shown.map(({ name, rows, index }) => {
-    const at = (row) => [x(value(row, "n_params")), y(value(row, measure))];
-    const path = bestOf(rows, measure).map((row, i) => `${i ? "L" : "M"}${at(row).join(" ")}`);
-    const whiskers = rows.filter((row) => interval(row, measure)[0] !== null).map((row) => {
-      const [down, up] = interval(row, measure).map(y);
-      return `M${at(row)[0]} ${down}V${up}M${at(row)[0] - 3} ${down}h6M${at(row)[0] - 3} ${up}h6`;
-    });
-    return svg("g", { role: "group", "aria-label": name },
-      svg("path", { d: path.join(""), ...styleOf(index) }),
-      svg("path", { d: whiskers.join(""), class: `whisker s${index % COLOURS}` }),
-      ...rows.map((row) => dot(said(row, state), `${name}: ${row.text.entry}`, index, ...at(row))));
+  const drawn = lines.filter((line) => line.drawn).map((line) => {
+    const [best, whiskers, points] = [new Map(), [], []];
+    for (const row of line.rows) {
+      const [px, py] = [x(value(row, "n_params")), y(value(row, measure))];
+      const [from, to] = interval(row, measure);
+      if (from !== null) {
+        whiskers.push(`M${px} ${y(from)}V${y(to)}M${px - 3} ${y(from)}h6M${px - 3} ${y(to)}h6`);
+      }
+      if (!(best.get(row.budget)?.py < py)) best.set(row.budget, { px, py });
+      points.push(marker(line, px, py));
+      placed.push({ px, py, text: `${row.text.entry}${row.text.by === DATA.own ? "" :
+        `, ${row.text.by}`}: ${row.text[measure]} ${label}, ${row.text.n_params} parameters` });
+    }
+    const path = `M${[...best.values()].map(({ px, py }) => `${px} ${py}`).join("L")}`;
+    return inColour(line, svg("g", { "aria-label": line.name }, stroke(line, path),
+      svg("path", { d: whiskers.join(""), class: "whisker" }), ...points));
   });
-  plot.replaceChildren(axes, ...drawn);
-  // One stop of the Tab key for the whole plot; the arrow keys do the rest.
-  plot.querySelector(".point")?.setAttribute("tabindex", "0");
-  hideTooltip();
+  fill(byId("plot"), { width, height, "aria-label":
+    `${label} against parameters, ${track}; the table of all budgets has the numbers` }, []);
+  byId("plot").replaceChildren(axes, ...drawn, ...above,
+    svg("circle", { id: "ring", r: 9, cx: -99 }));
+  tell(-1);
 }
 
-function dot(told, name, index, x, y) {
-  const made = svg("g", {
-    class: "point", role: "img", tabindex: "-1", transform: `translate(${x} ${y})`,
-    "aria-label": `${name}: ${told}`,
-  }, svg("circle", { class: "ring", r: 9 }), marker(index));
-  const show = () => showTooltip(name, told, x, y);
-  made.addEventListener("focus", show);
-  made.addEventListener("blur", hideTooltip);
-  placed.push({ made, show, x, y });
-  return made;
+// What a point is, in words below the plot.
+function tell(index) {
+  current = index;
+  const { px, py, text } = placed[index] ?? { px: -99, py: 0, text: "" };
+  fill(byId("ring"), { cx: px, cy: py }, []);
+  byId("told").textContent = text || "Point at a value, or step through them with ← and →.";
 }
 
 // Lines come close to each other: the pointer means the nearest point, not the one on top.
-function nearest(event) {
-  const { left, top, width } = byId("plot").getBoundingClientRect();
-  const scale = byId("plot").viewBox.baseVal.width / width;
-  const away = ({ x, y }) =>
-    Math.hypot(x - (event.clientX - left) * scale, y - (event.clientY - top) * scale);
-  const first = placed.reduce((a, b) => (a && away(a) <= away(b) ? a : b), null);
-  return first && away(first) < 20 ? first : null;
+function pointAt({ clientX, clientY }) {
+  const { left, top } = byId("plot").getBoundingClientRect();
+  const away = placed.map(({ px, py }) => Math.hypot(px - clientX + left, py - clientY + top));
+  const least = Math.min(...away);
+  if (least < 24) tell(away.indexOf(least));
 }
-
-function pointTo(found) {
-  for (const { made } of placed) made.classList.toggle("near", made === found?.made);
-  if (found) found.show();
-  else hideTooltip();
-}
-
-function showTooltip(line, told, x, y) {
-  const tooltip = byId("tooltip");
-  tooltip.replaceChildren(html("strong", {}, html("bdi", {}, line)), html("span", {}, told));
-  tooltip.hidden = false;
-  const most = byId("chart").clientWidth - tooltip.offsetWidth;
-  const above = y - tooltip.offsetHeight - 14;
-  tooltip.style.left = `${Math.max(0, Math.min(most, x - tooltip.offsetWidth / 2))}px`;
-  tooltip.style.top = `${above >= 0 ? above : y + 14}px`;
-}
-function hideTooltip() { byId("tooltip").hidden = true; }
-
-// Left and right along a line, up and down to the nearest point of the line before or after.
-function moveFocus(event) {
-  const current = event.target.closest(".point");
-  if (event.key === "Escape") hideTooltip();
-  if (!current) return;
-  const own = [...current.parentNode.querySelectorAll(".point")];
-  const at = own.indexOf(current);
-  const beside = { ArrowLeft: own[at - 1], ArrowRight: own[at + 1], Home: own[0], End: own.at(-1) };
-  let next = beside[event.key];
-  if (event.key === "ArrowUp" || event.key === "ArrowDown") {
-    const line = event.key === "ArrowUp"
-      ? current.parentNode.previousElementSibling : current.parentNode.nextElementSibling;
-    const left = (point) => point.getBoundingClientRect().left;
-    next = [...(line?.querySelectorAll(".point") ?? [])].sort((a, b) =>
-      Math.abs(left(a) - left(current)) - Math.abs(left(b) - left(current)))[0];
-  }
-  if (!(event.key in beside) && !event.key.startsWith("Arrow")) return;
+byId("plot").addEventListener("pointermove", pointAt);
+byId("plot").addEventListener("pointerdown", pointAt);
+byId("plot").addEventListener("keydown", (event) => {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!step || !placed.length) return;
   event.preventDefault();
-  if (!next) return;
-  current.setAttribute("tabindex", "-1");
-  next.setAttribute("tabindex", "0");
-  next.focus();
-}
-
-byId("plot").addEventListener("keydown", moveFocus);
-byId("plot").addEventListener("pointermove", (event) => pointTo(nearest(event)));
-byId("plot").addEventListener("pointerleave", () => pointTo(null));
-byId("plot").addEventListener("click", (event) =>
-  nearest(event)?.made.focus({ preventScroll: true }));
+  tell((Math.max(current, step < 0 ? 0 : -1) + step + placed.length) % placed.length);
+});

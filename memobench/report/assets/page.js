@@ -1,122 +1,90 @@
 // The page's state is its address: controls write it, and everything is drawn from it. What the
 // table is sorted by is the measure of bars and curves too, wherever it is one.
 
-const first = (track, key) => measuresOf(track).includes(key) ? key : measuresOf(track)[0];
-// The largest budget that has most of the families that the page asks about.
-function fullest(track, budgets) {
-  const families = (budget) => new Set(rowsOf(track, budget).map((row) => row.text.family));
-  const known = (budget) => DATA.shown.filter((family) => families(budget).has(family)).length;
-  const most = Math.max(...budgets.map(known));
-  return budgets.findLast((budget) => known(budget) === most);
+const ALL = "all";
+const measuresOf = (track) =>
+  DATA.columns.filter((c) => c.measure && known(rowsOf(track), c.key)).map((c) => c.key);
+const mainOf = (track) => DATA.main.find((key) => known(rowsOf(track), key));
+const namesOf = (track, key) => distinct(rowsOf(track).map((row) => row.text[key]));
+const budgetsOf = (track) => distinct(rowsOf(track).map((row) => row.budget));
+// The largest budget that has every family, or most of them.
+function fullest(track) {
+  const count = (budget) =>
+    distinct(ofBudget(rowsOf(track), budget).map((row) => row.text.family)).length;
+  const budgets = budgetsOf(track);
+  return budgets.findLast((budget) => count(budget) === Math.max(...budgets.map(count)));
 }
-const DEFAULTS = { budget: fullest(TRACKS[0], BUDGETS), track: TRACKS[0], all: false };
+const asked = () => new URLSearchParams(location.hash.slice(1));
 
 // What an address asks for; what does not exist is as if it had not been asked for.
 function read() {
-  const asked = new URLSearchParams(location.hash.slice(1));
-  const one = (name, values) =>
-    values.find((each) => String(each) === asked.get(name)) ?? DEFAULTS[name];
-  const track = one("track", TRACKS);
-  const budgets = BUDGETS.filter((each) => rowsOf(track, each).length);
-  const asks = one("budget", budgets);
-  const budget = budgets.includes(asks) ? asks : fullest(track, budgets);
-  const usual = first(track, "bits_per_parameter");
-  const sort = COLUMNS.has(asked.get("sort")) && known(rowsOf(track), asked.get("sort"))
-    ? asked.get("sort") : usual;
-  const measure = COLUMNS.get(sort).measure ? sort : usual;
-  const dir = ["asc", "desc"].includes(asked.get("dir")) ? asked.get("dir") : firstDirection(sort);
-  return { budget, track, sort, dir, measure, all: asked.get("all") === "true" };
-}
-
-const firstDirection = (key) => COLUMNS.get(key).right && key !== "rank" ? "desc" : "asc";
-
-// Only what differs from the default is in the address.
-function address(state) {
-  const usual = { ...DEFAULTS, sort: first(state.track, "bits_per_parameter"),
-    dir: firstDirection(state.sort) };
-  const said = Object.entries(usual).filter(([name, value]) => state[name] !== value);
-  return "#" + new URLSearchParams(said.map(([name]) => [name, state[name]]));
+  const one = (name, values, usual) =>
+    values.find((each) => String(each) === asked().get(name)) ?? usual;
+  const track = one("track", TRACKS, TRACKS[0]);
+  const sort = one("sort", [...COLUMNS.keys()].filter((key) => known(rowsOf(track), key)),
+    mainOf(track));
+  return {
+    track, sort, measure: COLUMNS.get(sort).measure ? sort : mainOf(track),
+    dir: one("dir", ["asc", "desc"], COLUMNS.get(sort).right && sort !== "rank" ? "desc" : "asc"),
+    budget: one("budget", [...budgetsOf(track), ALL], fullest(track)),
+    family: one("family", namesOf(track, "family"), ""),
+    q: asked().get("q") ?? "",
+    all: one("all", ["true"], ""),
+  };
 }
 
 function change(changes) {
-  const before = read();
-  const state = { ...before, ...changes };
-  // Not every track has every measure; its own comes first where nobody chose another.
-  const chosen = before.sort !== first(before.track, "bits_per_parameter");
-  if ("track" in changes) {
-    state.sort = first(state.track, chosen ? before.sort : "bits_per_parameter");
+  const address = asked();
+  for (const [name, value] of Object.entries(changes)) {
+    if (value) address.set(name, value);
+    else address.delete(name);
   }
-  if ("sort" in changes || "track" in changes) state.dir = firstDirection(state.sort);
-  if (address(state) !== (location.hash || "#")) history.pushState(null, "", address(state));
+  if (String(address) === String(asked())) return;
+  // Letters of a search are no steps to go back to.
+  history["q" in changes ? "replaceState" : "pushState"](null, "", `#${address}`);
   draw();
-}
-
-function offer(name, options, value) {
-  const select = byId(`select-${name}`);
-  select.replaceChildren(
-    ...options.map(([option, label]) => html("option", { value: option }, label)));
-  select.value = value;
 }
 
 function draw() {
   const state = read();
+  const labels = (keys) => keys.map((key) => [key, COLUMNS.get(key).label]);
+  const options = {
+    budget: [...budgetsOf(state.track).map((each) => [each, number(each)]), [ALL, "all"]],
+    track: TRACKS.map((each) => [each, each]),
+    family: [["", "all"], ...namesOf(state.track, "family").map((each) => [each, each])],
+    sort: labels(measuresOf(state.track)),
+  };
+  const controls = byId("controls").elements;
+  for (const [name, all] of Object.entries(options)) {
+    controls[name].replaceChildren(...all.map(([value, label]) => html("option", { value }, label)));
+    controls[name].value = name === "sort" ? state.measure : state[name];
+  }
+  if (controls.q.value !== state.q) controls.q.value = state.q;
+  controls.all.checked = Boolean(state.all);
   const focused = byId("results").contains(document.activeElement)
     ? document.activeElement.dataset.key : undefined;
-  const budgets = BUDGETS.filter((budget) => rowsOf(state.track, budget).length);
-  offer("budget", budgets.map((each) => [each, number(each)]), state.budget);
-  offer("track", TRACKS.map((each) => [each, each]), state.track);
-  offer("sort", measuresOf(state.track).map((key) => [key, COLUMNS.get(key).label]), state.measure);
-  byId("all").setAttribute("aria-pressed", state.all);
   drawTable(state);
   if (focused) byId("results").querySelector(`[data-key="${focused}"]`)?.focus();
-  drawProvenance(state);
   drawCurves(state);
 }
 
-function addTheme() {
-  const button = byId("theme");
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const theme = () => document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light");
-  const show = () => button.setAttribute("aria-pressed", theme() === "dark");
-  button.addEventListener("click", () => {
-    document.documentElement.dataset.theme = theme() === "dark" ? "light" : "dark";
-    show();
+for (const part of document.querySelectorAll("main > section")) part.hidden = !DATA.rows.length;
+byId("empty").hidden = DATA.rows.length > 0;
+if (DATA.rows.length) {
+  const choose = ({ target }) => change({
+    [target.name]: target.type === "checkbox" ? target.checked && "true" : target.value,
+    ...(target.name === "sort" ? { dir: "" } : {}),
   });
-  system.addEventListener("change", show);
-  button.hidden = false;
-  show();
-}
-
-function start() {
-  addTheme();
-  for (const part of document.querySelectorAll("main > section")) part.hidden = !DATA.rows.length;
-  byId("empty").hidden = DATA.rows.length > 0;
-  if (!DATA.rows.length) return;
-  for (const name of ["budget", "track", "sort"]) {
-    byId(`select-${name}`).addEventListener("change", (event) => {
-      const chosen = event.target.value;
-      change({ [name]: name === "budget" ? Number(chosen) : chosen });
-    });
-  }
-  byId("all").addEventListener("click", () => change({ all: !read().all }));
+  byId("controls").addEventListener("change", choose);
+  byId("controls").elements.q.addEventListener("input", choose);
+  byId("controls").addEventListener("submit", (event) => event.preventDefault());
   byId("results").addEventListener("click", (event) => {
     const key = event.target.closest("button[data-key]")?.dataset.key;
     if (key === undefined) return;
     const { sort, dir } = read();
-    change(key === sort ? { dir: dir === "asc" ? "desc" : "asc" } : { sort: key });
-  });
-  // The address is the state's, so this link must not write it.
-  byId("skip").addEventListener("click", (event) => {
-    event.preventDefault();
-    byId("results").focus();
+    change(key === sort ? { dir: dir === "asc" ? "desc" : "asc" } : { sort: key, dir: "" });
   });
   addEventListener("hashchange", draw);
-  let width = innerWidth;
-  addEventListener("resize", () => {
-    if (innerWidth !== width) drawCurves(read());
-    width = innerWidth;
-  });
   draw();
+  new ResizeObserver(drawPlot).observe(byId("chart"));
 }
-
-start();
