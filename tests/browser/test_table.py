@@ -7,7 +7,7 @@ import pytest
 from memobench.board import table as standard
 from memobench.report import html
 from tests.browser.pages import BOARD, SHOWN, ranked
-from tests.test_html import FAMILIES
+from tests.report.test_html import FAMILIES
 
 pytestmark = pytest.mark.browser
 
