@@ -266,7 +266,7 @@ def test_an_own_architecture_of_a_cell_is_refused(tmp_path):
         submissions.write([drawn(made["OwnTable"](d_model=1), SET)], "me", tmp_path / "out")
 
 
-def test_where_all_weights_are_left_out_the_line_says_why(tmp_path):
+def test_where_all_weights_are_left_out_the_line_says_why(tmp_path, caplog):
     """Without the file of an own architecture, which then names `--plugin`."""
     file = tmp_path / "own.py"
     file.write_text(OWN)
@@ -284,6 +284,14 @@ def test_where_all_weights_are_left_out_the_line_says_why(tmp_path):
     copy = shutil.copy(file, tmp_path / "copy.py")
     done = command_line(*line, f"--plugin={copy}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    # Without being named, what it was compared with is left out.
+    memobench.run([Run(task=SET, architecture=STANDARD, method=method)], tmp_path / "mine", False)
+    for named, packed in ((), "1 certificate in"), ((f"own_table,{STANDARD.name}",), "2 certif"):
+        caplog.clear()
+        more = [f"--architecture={name}" for name in named]
+        done = command_line(*line, f"--plugin={copy}", "--output=of", *more, cwd=tmp_path)
+        assert packed in done.stdout, done.stderr
+        assert ("left out 1 certificate of memobench's own" in caplog.text) == (not named)
 
 
 @pytest.mark.parametrize(

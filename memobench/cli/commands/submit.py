@@ -82,7 +82,12 @@ def _certificate(path: Any, left_out: _LeftOut) -> "Certificate | None":
 
 
 def _best_of_runs(experiments: list[str], left_out: _LeftOut) -> list["Certificate"]:
-    """The weights that know most of every architecture and kind of task, over seeds."""
+    """The weights that know most of every architecture and kind of task, over seeds.
+
+    Where some are of a user's own kinds these alone, unless --architecture names others.
+    """
+    from memobench.common.notation import pluralize
+    from memobench.core import own_code
     from memobench.store.results import load_rows, weights_path
 
     rows = load_rows(RESULTS.value)
@@ -98,7 +103,17 @@ def _best_of_runs(experiments: list[str], left_out: _LeftOut) -> list["Certifica
         if path.exists() and (found := _certificate(path, left_out)):
             key = found.task.replace(seed=0), found.architecture, found.first
             best.setdefault(key, found)
-    return list(best.values())
+    ours = [x for x in best.values() if own_code.in_tree(type(x.architecture))]
+    if ARCHITECTURE.value or len(ours) in (0, len(best)):
+        return list(best.values())
+    names = ",".join(sorted({x.architecture.name for x in best.values()}))
+    _log.warning(
+        "left out %s of memobench's own architectures, which yours were compared with; "
+        "--architecture=%s packs all",
+        pluralize(len(ours), "certificate"),
+        names,
+    )
+    return [x for x in best.values() if x not in ours]
 
 
 def _score(row: dict[str, Any]) -> tuple[float, float]:
