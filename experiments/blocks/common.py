@@ -61,5 +61,6 @@ def claim_ratio(
         name=f"{first} {said} ({measure.name})",
         statement=f"In {measure.name} {first} has {said}.",
         source=source,
+        value=1 if region == EQUAL else None,
         test=claims.compare_best(groups, first, second, region, measure),
     )

@@ -127,6 +127,7 @@ _STEPS = Experiment(
             statement="With more steps a GPT of two layers comes to hold what Morris et al. found, "
             f"{FOUND} bits per parameter in float32, within a tenth or more.",
             source="Morris et al. 2025, section 4 (larger models, 10^6 steps of batches)",
+            value=FOUND,
             test=scaling_claims.limit(
                 "bits per parameter in the limit",
                 lambda rows: rows["bits"] / rows["n_params"],

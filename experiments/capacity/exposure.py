@@ -69,17 +69,19 @@ def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
             name=f"{name} ({measure})",
             statement=f"{statement} ({measure} per parameter, all counted, of an overfull set).",
             source=source,
+            value=value,
             test=attention_over_mlp(exposures, region, measure),
             across_steps=True,
             variants=(variant,),
         )
-        for name, statement, source, exposures, region in (
+        for name, statement, source, exposures, region, value in (
             (
                 "attention equals MLP at many exposures",
                 "After 1,024 exposures attention holds as much as an MLP, within a tenth",
                 "Dana et al. 2025, first version; after Allen-Zhu & Li 2024",
                 1024,
                 EQUAL,
+                1,
             ),
             (
                 "attention equals MLP in the limit",
@@ -87,6 +89,7 @@ def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
                 "the same",
                 16384,
                 EQUAL,
+                1,
             ),
             (
                 "attention falls behind at few exposures",
@@ -94,6 +97,7 @@ def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
                 "after Allen-Zhu & Li 2024, whose exposures are passes of minibatches",
                 64,
                 (-math.inf, 2 / 3),
+                None,
             ),
             (
                 "attention is half as good",
@@ -101,6 +105,7 @@ def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
                 "studies of adapters",
                 1024,
                 (0.4, 0.6),
+                0.5,
             ),
         )
     )

@@ -111,6 +111,7 @@ _CLAIMS = (
         "what a parameter of the MLP adds, from five heads on (the paper: a quarter, along a line "
         "of equal accuracy that begins there).",
         source=SOURCE,
+        value=0.25,
         test=claims.restrict(scaling_claims.exchange((0.15, 0.4)), n_heads=range(FEWEST, 33)),
         across_steps=True,
     ),
@@ -120,6 +121,7 @@ _CLAIMS = (
         "parameter, within a quarter (the paper: a line through a cloud of sizes, and no claim on "
         "one).",
         source=f"memobench, after {SOURCE}",
+        value=0.15,
         test=scaling_claims.greatest_density((0.1125, 0.1875)),
         across_steps=True,
     ),

@@ -81,7 +81,14 @@ def _claim(name: str, statement: str, source: str, constant: float, made_for: st
     region = (round(constant / 1.1, 2), round(constant * 1.1, 2))
     test = scaling_claims.constant("d²/(N ln N)", _constant, region, "d_model", _COUNTS)
     test = claims.restrict(test, d_model=WIDTHS[4:])
-    return Claim(name=name, statement=statement, source=source, test=test, made_for=made_for)
+    return Claim(
+        name=name,
+        statement=statement,
+        source=source,
+        value=constant,
+        test=test,
+        made_for=made_for,
+    )
 
 
 _COUNTS = ("d_head", "vocab_size", "n_examples", "n_params", "n_params_memory")

@@ -95,6 +95,7 @@ _LINEAR = Experiment(
             name="linear in m d",
             statement="The number of facts is linear in m d: its exponent is 0.9 to 1.1.",
             source=SOURCE,
+            value=1,
             test=scaling_claims.exponent(
                 "exponent of N in m d",
                 _weights,
@@ -155,6 +156,7 @@ def _of_authors(
                 name=law,
                 statement=f"The MLP holds N facts with {law}, within a quarter.",
                 source=SOURCE,
+                value=constant,
                 test=scaling_claims.constant(
                     f"{law.split()[0]} d / facts",
                     value,

@@ -67,6 +67,7 @@ def _exponent(step: str, alpha: float, expected: float) -> Claim:
         statement=f"Of frequencies i^-{alpha:g} one step of {step} stores d^{expected:.3g} items, "
         f"the exponent within {NEAR}.",
         source=SOURCE,
+        value=expected,
         test=claims.restrict(test, theorem=STEPS[step].name, zipf_exponent=alpha),
         across_steps=True,
     )
@@ -85,6 +86,7 @@ def _in_batches(expected: float) -> Claim:
         statement=f"Of frequencies i^-1.5 one step of Muon on small batches stores "
         f"B^{expected:.3g} items, the exponent within {NEAR}.",
         source=SOURCE,
+        value=expected,
         test=claims.restrict(test, theorem=MuonStep.name),
         across_steps=True,
     )

@@ -169,6 +169,7 @@ EXPERIMENT = Experiment(
             statement="The largest number of facts known is linear in the memory's parameters: its "
             "exponent is 0.9 to 1.1.",
             source=_SOURCE,
+            value=1,
             test=_of_capacities(
                 scaling_claims.exponent(
                     "exponent of facts in parameters",
@@ -185,6 +186,7 @@ EXPERIMENT = Experiment(
             statement="A memory holds 0.15 facts per parameter within a quarter, in the mean over "
             "sizes.",
             source=_SOURCE,
+            value=DENSITY,
             test=_of_capacities(
                 scaling_claims.constant(
                     "facts per parameter",

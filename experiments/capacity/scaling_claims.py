@@ -210,6 +210,6 @@ def greatest_density(region: Region) -> Test:
         sizes = ", ".join(map(str, least))
         text = f"facts per parameter {format_number(mean)}, of memories with {sizes}"
         verdict = UNDECIDED if math.isnan(half) else decide(mean - half, mean + half, region)
-        return Finding(verdict, f"{text} parameters", mean, mean - half, mean + half)
+        return Finding(verdict, f"{text} parameters", mean, mean - half, mean + half, region)
 
     return test

@@ -127,6 +127,7 @@ EXPERIMENT = Experiment(
             statement="Where not all facts are known, a parameter of attention adds 0.15 to 0.4 of "
             "what a parameter of the MLP adds, from 6 heads on (the line: a quarter).",
             source=SOURCE,
+            value=0.25,
             test=claims.restrict(scaling_claims.exchange((0.15, 0.4)), n_heads=HEADS[3:]),
         ),
     ),

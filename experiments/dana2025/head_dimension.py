@@ -27,12 +27,14 @@ QUADRATIC = Claim(
     name="quadratic in d_h",
     statement="Accuracy grows quadratically with the dimension of the heads.",
     source=f"{SOURCE}, experiment 2",
+    value=2,
     test=growth_claims.power_law(*growth_claims.QUADRATIC),
 )
 QUADRATIC_BELOW = Claim(
     name="quadratic in d_h < d",
     statement="The same without d_h = d, where the released code drops the compression.",
     source="memobench",
+    value=2,
     test=growth_claims.power_law(*growth_claims.QUADRATIC, narrow=True),
 )
 JUMP = Claim(

@@ -40,6 +40,7 @@ LINEAR_IN_HEADS = Claim(
     name="linear in H",
     statement="Accuracy grows linearly with the number of heads until it saturates.",
     source=f"{SOURCE}, experiment 1",
+    value=1,
     test=claims.linear_in_heads(),
 )
 ABOVE_THE_BOUND = Claim(

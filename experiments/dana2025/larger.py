@@ -47,12 +47,14 @@ LINEAR = Claim(
     name="linear in d_h",
     statement="In the larger dimension accuracy grows linearly with the dimension of the heads.",
     source=f"{SOURCE}, experiment 2 in larger dimension",
+    value=1,
     test=growth_claims.power_law(*growth_claims.LINEAR),
 )
 NARROW = Claim(
     name="linear in d_h < d",
     statement="So it does without the point at d_h = d, where accuracy jumps.",
     source="memobench",
+    value=1,
     test=growth_claims.power_law(*growth_claims.LINEAR, narrow=True),
 )
 

@@ -72,6 +72,7 @@ EXPERIMENT = Experiment(
             name="1.3 times the bound's slope",
             statement="At d = 2 the slope of accuracy x T_0 in H is about 1.3 times Corollary 2's.",
             source=f"{SOURCE}, experiment 6",
+            value=1.3,
             test=slope_over_bound(1.15, 1.45, corrected=False),
         ),
         Claim(

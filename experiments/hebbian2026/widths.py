@@ -208,6 +208,7 @@ def _exponent(way: Way) -> Claim:
         f"{max(tried)}) W of {way.name}, where all is known, grows as F log F to a power of 0.9 to "
         "1.1. What is Θ(F log F) need not do so yet.",
         source=f"{SOURCE}, whose theorem is about large F",
+        value=1,
         test=exponent(GROUPS, way.name, (0.9, 1.1)),
         made_for="large F, in the paper up to 4,096",
         covers=lambda table: table["n_examples"].max() >= 4096,

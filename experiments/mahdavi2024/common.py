@@ -58,6 +58,7 @@ LINEAR_IN_HEADS = Claim(
     name="linear in H",
     statement="For every set, memorization grows linearly with the number of heads.",
     source=f"{SOURCE}, section 6",
+    value=1,
     test=claims.linear_in_heads("n_examples"),
     across_steps=True,
 )

@@ -313,6 +313,21 @@ def bonferroni_factor(n: int, seeds: int) -> float:
     return float(np.divide(*scipy.stats.t.ppf((outside / n, outside), max(seeds - 1, 1))))
 
 
+def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
+    """The mask of rejected hypotheses, with at most this chance of any being true (Holm 1979).
+
+    >>> holm([0.01, 0.04, 0.03, float("nan")])
+    [True, False, False, False]
+    """
+    rejected = [False] * len(p_values)
+    for place, i in enumerate(np.argsort(p_values)):
+        # NaN where nothing can be tested, as of one label table; such ones sort last.
+        if not p_values[i] <= level / (len(p_values) - place):
+            break
+        rejected[i] = True
+    return rejected
+
+
 def share_interval(successes: int, trials: int) -> tuple[float, float]:
     """The exact interval of a share (Clopper & Pearson 1934).
 

@@ -134,7 +134,7 @@ def rank_entries(of_set: pd.DataFrame) -> pd.DataFrame:
     pairs = list(itertools.combinations(range(len(known)), 2))
     p_values = [_p_value(known[i], known[j]) for i, j in pairs]
     apart = {
-        pair for pair, holds in zip(pairs, holm(p_values), strict=True) if holds
+        pair for pair, holds in zip(pairs, statistics.holm(p_values), strict=True) if holds
     }  # The first of a pair knows more.
     ahead = [sum((i, j) in apart for i in range(j)) for j in range(len(known))]
     behind = [sum((i, j) in apart for j in range(i + 1, len(known))) for i in range(len(known))]
@@ -150,21 +150,6 @@ def _p_value(first_T: np.ndarray, second_T: np.ndarray) -> float:
             return 1.0  # Equal differences show no spread, which does not say that there is none.
         return float(scipy.stats.ttest_1samp(difference_T, 0).pvalue)
     return float(scipy.stats.ttest_ind(first_T, second_T, equal_var=False).pvalue)
-
-
-def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
-    """The mask of rejected hypotheses, with at most this chance of any being true (Holm 1979).
-
-    >>> holm([0.01, 0.04, 0.03, float("nan")])
-    [True, False, False, False]
-    """
-    rejected = [False] * len(p_values)
-    for place, i in enumerate(np.argsort(p_values)):
-        # NaN where nothing can be tested, as of one label table; such ones sort last.
-        if not p_values[i] <= level / (len(p_values) - place):
-            break
-        rejected[i] = True
-    return rejected
 
 
 @dataclasses.dataclass(frozen=True)

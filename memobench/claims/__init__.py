@@ -43,7 +43,7 @@ from memobench.claims.claim import (
     verdicts,
 )
 from memobench.claims.counts import above_bound, every_run
-from memobench.claims.evidence import POSITIVE, Region, combine_verdicts, decide
+from memobench.claims.evidence import POSITIVE, Region, combine_verdicts, decide, p_value
 from memobench.claims.slopes import linear_in_heads, slopes_in_heads
 
 __all__ = [
@@ -77,6 +77,7 @@ __all__ = [
     "interval",
     "linear_in_heads",
     "mask_unsaturated",
+    "p_value",
     "power",
     "profile",
     "restrict",

@@ -54,6 +54,8 @@ class Finding:
     """A verdict, one line of evidence, and the statistic that decided it, NaN without one.
 
     Attributes:
+      region: the least and the largest value with which the claim is true; None without a statistic
+        that has an interval.
       seeds: the number of seeds, or of label tables, on which the statistic rests; None where it
         does not say.
     """
@@ -63,6 +65,7 @@ class Finding:
     estimate: float = np.nan
     low: float = np.nan
     high: float = np.nan
+    region: tuple[float, float] | None = None
     fits: tuple[Fit, ...] = ()
     seeds: int | None = None
 
@@ -94,6 +97,7 @@ class Claim:
       test: takes the rows of one variant at one number of steps, or, with `across_steps`, at all.
       variants: the labels of those it is about; empty for all.
       across_variants: whether it compares them, and is decided on all rows at once.
+      value: that it says its statistic has; the region in which it counts as true leaves a margin.
       made_for: the design that the source tested, in words, where these runs may be of another. A
         claim that was not tested where it was made neither holds nor fails: its evidence says what
         is found here.
@@ -110,6 +114,7 @@ class Claim:
     across_steps: bool = False
     variants: tuple[str, ...] = ()
     across_variants: bool = False
+    value: float | None = None
     made_for: str = ""
     covers: Callable[[pd.DataFrame], bool] | None = None
     declared_in: str = dataclasses.field(
@@ -240,6 +245,8 @@ def verdicts(
 
     `seeds` is the number of seeds, or of label tables, on which the finding rests; where it does
     not say, of the wanted runs, or else in the table.
+    `claimed` is the claim's own value of the statistic, and `least` to `most` the region in which
+    it counts as true.
     `doubling` says what twice the steps change: `same verdict`, `becomes VERDICT`, `not run`;
     it is empty where the row itself has twice the steps of another, for claims across steps, and
     for optima, which are certified instead.
@@ -268,12 +275,14 @@ def verdicts(
             "estimate": finding.estimate,
             "low": finding.low,
             "high": finding.high,
+            "claimed": np.nan if claim.value is None else claim.value,
+            **dict(zip(("least", "most"), finding.region or (np.nan, np.nan), strict=True)),
             "doubling": doubling(claim, label, steps),
         }
         for claim, label, steps, finding in found
     ]
-    names = "claim variant steps seeds verdict evidence estimate low high doubling".split()
-    return pd.DataFrame(rows, columns=names)
+    names = ("claim", "variant", "steps", "seeds", "verdict", "evidence", "estimate", "low", "high")
+    return pd.DataFrame(rows, columns=[*names, "claimed", "least", "most", "doubling"])
 
 
 def restrict(test: Test, **values: Any) -> Test:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from memobench.analysis.statistics import MIN_SEEDS, NORMAL, bonferroni_factor, interval
+from memobench.analysis.statistics import CONFIDENCE, MIN_SEEDS, NORMAL, bonferroni_factor, interval
 from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
 from memobench.common.errors import require
 from memobench.common.notation import pluralize
@@ -35,6 +35,28 @@ def decide(low: float, high: float, region: Region) -> str:
     if region[0] <= low and high <= region[1]:
         return HOLDS
     return FAILS if high < region[0] or low > region[1] else UNDECIDED
+
+
+def p_value(estimate: float, low: float, high: float, region: Region, seeds: int) -> float:
+    """The p-value of a verdict: that the truth lies on an edge which the interval excludes.
+
+    By Student's t with seeds - 1 degrees of freedom, as the 95% interval. NaN where the interval
+    decides nothing.
+
+    >>> [round(p_value(1.0, 0.8, 1.2, region, 5), 3) for region in ((0.8, 9.0), (0.5, 9.0))]
+    [0.05, 0.002]
+    """
+    verdict = decide(low, high, region)
+    if verdict == UNDECIDED or seeds < MIN_SEEDS:
+        return math.nan
+    t = scipy.stats.t(seeds - 1)
+    p_values = []
+    for edge in region:
+        arm = estimate - low if edge < estimate else high - estimate
+        ratio = abs(estimate - edge) / arm if arm else math.inf
+        p_values.append(2 * float(t.sf(float(t.ppf(0.5 + CONFIDENCE / 2)) * ratio)))
+    # Inside both edges are excluded, outside the one on its side.
+    return max(p_values) if verdict == HOLDS else p_values[int(estimate > region[1])]
 
 
 def combine_verdicts(decided: Iterable[str]) -> str:
@@ -160,6 +182,7 @@ def _conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
         deciding.estimate,
         deciding.low,
         deciding.high,
+        deciding.region,
         tuple(fit for statistic in statistics for fit in statistic.fits),
         deciding.seeds,
     )

@@ -180,7 +180,10 @@ def _verdicts(experiment: Experiment, verdicts: pd.DataFrame) -> list[str]:
     doubling = f"Twice the steps change these verdicts: {changes}." if changes else ""
     if not changes and compared:
         doubling = "Twice the steps change no verdict."
-    shown = verdicts[["claim", "variant", "steps", "verdict", "doubling", "evidence"]]
+    columns = ["claim", "variant", "steps", "verdict", "doubling", "claimed", "evidence"]
+    if verdicts["claimed"].isna().all():
+        columns.remove("claimed")
+    shown = verdicts[columns]
     is_elsewhere = (verdicts["verdict"] == claims.NOT_TESTED).any()
     elsewhere = f" Claims made for another design are *{claims.NOT_TESTED}*." * bool(is_elsewhere)
     return [

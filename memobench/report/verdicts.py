@@ -1,6 +1,7 @@
 """All claims of several experiments on one page, which tells capacity from optimisation."""
 
 import itertools
+import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from memobench import claims
+from memobench.analysis.statistics import holm
 from memobench.report import tables
 from memobench.store.published import QUICK
 
@@ -22,11 +24,14 @@ same with twice the steps. Presets too short to decide anything are left out. Th
 experiment says what the statistic is and in which range the claim is true, has the evidence, names
 the device that measured it, and says how many seeds would decide what is undecided.
 
+Where a claim gives a value, it stands behind the interval, which *has* it or does *not*: the region
+in which the claim counts as true leaves a margin around it.
+
 Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
-three look decided by chance. Claims on every run have no interval: they hold where every run that
-did not diverge keeps them, even if there is only one. A claim that was made for another design
-than that of the runs, such as larger models, is *not tested there*: it has a statistic, and no
-verdict.
+three look decided by chance. {standing}Claims on every run have
+no interval: they hold where every run that did not diverge keeps them, even if there is only one.
+A claim that was made for another design than that of the runs, such as larger models, is *not
+tested there*: it has a statistic, and no verdict.
 
 Written by `memobench report`; never edited by hand.
 """
@@ -62,7 +67,7 @@ def write(folder: pathlib.Path) -> str:
 
 def page(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     """The text of VERDICTS.md, from tables of verdicts by experiment and preset."""
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION.format(standing=_standing(verdicts))]
     several = len({preset for _, preset in verdicts}) > 1
     # The quick preset is the first of an experiment's.
     order = sorted(verdicts, key=lambda key: (key[0], key[1] != QUICK, key[1]))
@@ -79,6 +84,24 @@ def page(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
         introduction = [OF_PAPER[paper], ""] if paper in OF_PAPER else []
         parts += [f"## {paper}", "", *introduction, tables.markdown(table, {}), ""]
     return "\n".join(parts)
+
+
+def _standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
+    """The number of decided verdicts that stand after correction for their number, in words."""
+    names = ("estimate", "low", "high", "least", "most", "seeds")
+    p_values = []
+    for found in verdicts.values():
+        decided = found[found["verdict"].isin((claims.HOLDS, claims.FAILS))]
+        for numbers in decided[[*names]].apply(pd.to_numeric, errors="coerce").to_numpy():
+            estimate, low, high, least, most, seeds = numbers.tolist()
+            p_values.append(claims.p_value(estimate, low, high, (least, most), seeds))
+    by_interval = [p for p in p_values if not math.isnan(p)]
+    if not by_interval:
+        return ""
+    return (
+        f"Of {len(by_interval):,} verdicts on this page that intervals decide "
+        f"{sum(holm(by_interval)):,} stand after Holm's correction for their number. "
+    )
 
 
 def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:
@@ -103,4 +126,6 @@ def estimate_of(row: Mapping[Any, Any]) -> str:
     if pd.isna(numbers[1:]).any():
         return ""
     estimate, low, high = (f"{number:.3g}" for number in numbers)
-    return f", {estimate} [{low}, {high}]"
+    claimed = pd.to_numeric(row["claimed"], errors="coerce")
+    has = "has" if numbers[1] <= claimed <= numbers[2] else "not"
+    return f", {estimate} [{low}, {high}]" + f" {has} {claimed:.3g}" * bool(pd.notna(claimed))

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from memobench.analysis import estimates
+from memobench.analysis.statistics import holm
 from memobench.board import capacity_summary, families
 from memobench.methods import thresholds
 from tests.coverage import failing_rate
@@ -200,9 +201,9 @@ def test_what_is_not_all_tried_grows_no_further():
 
 def test_holm_keeps_the_chance_of_any_error():
     random = np.random.default_rng(2)
-    wrong = [any(capacity_summary.holm(random.random(15))) for _ in range(2000)]
+    wrong = [any(holm(random.random(15))) for _ in range(2000)]
     assert 0.035 <= np.mean(wrong) <= 0.065
-    assert capacity_summary.holm([0.001, 0.5, 0.004]) == [True, False, True]
+    assert holm([0.001, 0.5, 0.004]) == [True, False, True]
 
 
 def entries(known):

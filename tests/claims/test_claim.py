@@ -244,8 +244,8 @@ def test_claims_are_decided_on_the_runs_that_are_wanted_alone():
     assert one.evidence == "1 run is missing, of 1 configuration (seed 0)"
     # Runs of nobody's asking decide nothing.
     others = table.assign(accuracy=0.5, run_id=[f"{i:016x}" for i in range(100, 135)])
-    (same,) = claims.verdicts(CLAIMS[:1], pd.concat([table, others]), table).itertuples()
-    assert same == whole
+    same = claims.verdicts(CLAIMS[:1], pd.concat([table, others]), table)
+    pd.testing.assert_frame_equal(same, claims.verdicts(CLAIMS[:1], table, table))
 
 
 @pytest.mark.parametrize("column", ["learning_rate", "activation", "score_scale", "positions"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 
 from memobench import claims
 from memobench.analysis import statistics
@@ -349,3 +350,29 @@ def test_of_many_that_are_true_hardly_any_fails(n):
         }
         failed += evidence.conclude_groups(among, "d_model", "").verdict == FAILS
     assert failed <= 400 * 0.025 + 3 * np.sqrt(400 * 0.025)
+
+
+def test_p_values_of_verdicts_are_those_of_students_test():
+    random = np.random.default_rng(0)
+    for n in (3, 5, 20):
+        for shift in (-1.0, 0.5, 3.0):
+            values = random.normal(shift, size=n)
+            tested = scipy.stats.ttest_1samp(values, 0)
+            low, high = tested.confidence_interval(0.95)
+            for region in ((0.0, np.inf), (-np.inf, 0.0), (0.0, 1e9)):
+                found = evidence.p_value(values.mean(), low, high, region, n)
+                if evidence.decide(low, high, region) == UNDECIDED:
+                    assert np.isnan(found)
+                else:
+                    assert found == pytest.approx(tested.pvalue)
+                    assert found <= 0.05
+
+
+def test_of_a_verdict_inside_a_region_the_nearer_edge_counts():
+    near = evidence.p_value(1.0, 0.8, 1.2, (0.8, 9.0), 5)
+    assert near == pytest.approx(0.05)
+    assert evidence.p_value(1.0, 0.8, 1.2, (-9.0, 1.2), 5) == pytest.approx(0.05)
+    assert evidence.p_value(1.0, 1.0, 1.0, (0.5, 2.0), 5) == 0
+    # Without an interval, and of too few seeds, nothing is decided by one.
+    for numbers in ((1.0, np.nan, np.nan, (0.5, 2.0), 5), (1.0, 0.9, 1.1, (0.5, 2.0), 2)):
+        assert np.isnan(evidence.p_value(*numbers))

@@ -164,7 +164,7 @@ def verdicts_agree(made, published):
     for column in ("claim", "variant", "steps", "seeds", "verdict", "doubling"):
         assert made[column].tolist() == published[column].tolist()
     # Tables of runs have six digits, of which differences keep fewer.
-    for column in ("estimate", "low", "high"):
+    for column in ("estimate", "low", "high", "claimed", "least", "most"):
         kept = pd.to_numeric(published[column]).to_numpy(float)
         assert made[column].to_numpy(float) == pytest.approx(kept, rel=1e-3, abs=1e-4, nan_ok=True)
 

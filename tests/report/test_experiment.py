@@ -60,14 +60,14 @@ def test_a_figure_that_raises_leaves_the_page_before_it_as_it_was(measured, tmp_
     experiment, table = measured
     torn = dataclasses.replace(experiment, figure=Torn(x="n_heads", hue="architecture"))
     # Nothing was there before.
-    with pytest.raises(UserError, match=r"^KeyError: 'bit' \(.*test_report\.py, line \d+\)$"):
+    with pytest.raises(UserError, match=r"^KeyError: 'bit' \(.*test_experiment\.py, line \d+\)$"):
         page.write(torn, "quick", table, tmp_path)
     assert list(tmp_path.glob("test/*")) == []
     page.write(experiment, "quick", table, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.glob("test/*")}
     assert len(before) == 4
     stays = f"{tmp_path / 'test/tiny.md'} and its figure stay as they were"
-    with pytest.raises(UserError, match=rf"test_report\.py, line \d+\); {re.escape(stays)}$"):
+    with pytest.raises(UserError, match=rf"test_experiment\.py, line \d+\); {re.escape(stays)}$"):
         page.write(torn, "quick", table[:4], tmp_path)
     ours = dataclasses.replace(experiment, figure=_torn_of_ours(experiment.figure))
     with pytest.raises(KeyError, match="bit") as error:
@@ -244,14 +244,14 @@ def test_verdicts_of_all_presets_are_on_one_page():
     labels = list(claims.VARIANTS.values())
     rows = [("b", labels[0], 4, "holds"), ("a", labels[1], 2, "fails")]
     table = pd.DataFrame(rows, columns=["claim", "variant", "steps", "verdict"]).assign(
-        evidence="", estimate=[0.5, np.nan], low=[0.25, np.nan], high=[0.75, np.nan]
-    )
+        evidence="", estimate=[0.5, np.nan], low=[0.25, np.nan], high=[0.75, np.nan], claimed=[0.6, 1], least=[0.2, np.nan]
+    ).assign(most=1.0, seeds=3)
     silent = {("mine/silent", "full"): table[:0]}
     text = verdicts.page({("x/e", "full"): table, ("x/e", "quick"): table[1:], **silent})
     shown = markdown_rows(text)
     found = [(row["preset"], row["claim"]) for row in shown]
     assert found == [("quick", "a"), ("full", "b"), ("full", "a")]
-    assert shown[1][labels[0]] == "holds, 0.5 [0.25, 0.75] (4)"
+    assert shown[1][labels[0]] == "holds, 0.5 [0.25, 0.75] has 0.6 (4)"
     assert shown[2][labels[1]] == "fails (2)"
     # One whose experiments decide nothing has no section.
     assert "mine" not in text
