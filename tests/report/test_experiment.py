@@ -243,9 +243,18 @@ def test_the_page_gives_every_verdict_and_what_twice_the_steps_change(measured, 
 def test_verdicts_of_all_presets_are_on_one_page():
     labels = list(claims.VARIANTS.values())
     rows = [("b", labels[0], 4, "holds"), ("a", labels[1], 2, "fails")]
-    table = pd.DataFrame(rows, columns=["claim", "variant", "steps", "verdict"]).assign(
-        evidence="", estimate=[0.5, np.nan], low=[0.25, np.nan], high=[0.75, np.nan], claimed=[0.6, 1], least=[0.2, np.nan]
-    ).assign(most=1.0, seeds=3)
+    table = (
+        pd.DataFrame(rows, columns=["claim", "variant", "steps", "verdict"])
+        .assign(
+            evidence="",
+            estimate=[0.5, np.nan],
+            low=[0.25, np.nan],
+            high=[0.75, np.nan],
+            claimed=[0.6, 1],
+            least=[0.2, np.nan],
+        )
+        .assign(most=1.0, seeds=3)
+    )
     silent = {("mine/silent", "full"): table[:0]}
     text = verdicts.page({("x/e", "full"): table, ("x/e", "quick"): table[1:], **silent})
     shown = markdown_rows(text)
