@@ -54,7 +54,9 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
     runs = capacity_runs(table)
     rows = [_row(run) for run in runs.to_dict("records")]
     if not rows:
-        return pd.DataFrame(columns=["family", "entry", "budget", *SET, "bits"])
+        return pd.DataFrame(
+            columns=["run_id", "family", "entry", "budget", *SET, "n_params", "bits"]
+        )
     found = pd.DataFrame(rows)
     ranked = [rank_entries(of_set) for _, of_set in found.groupby(["budget", *SET], sort=True)]
     return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")

@@ -206,7 +206,7 @@ def _draw_families(
         ends = [value - low, high - value]
         axis.errorbar(value, y, xerr=ends, capsize=2, linewidth=1, markersize=5, **style.for_line())
     axis.set_yticks(range(len(names)), names, fontsize="small")
-    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axis.set_xlim(left=0)
     axis.grid(visible=False, axis="y")
     for edge in range(1, len(names)):

@@ -85,7 +85,7 @@ def _name_kind(name: str, options: list[str]) -> str:
     """The name of a kind, with its options in words."""
     values = {"activation": "swiglu"} | dict(x.split("=", 1) for x in options)
     pattern = _NAMES.get(name, "")
-    inside = re.findall(r"{(\w+)}", pattern)
+    inside = [x for x in values if f"{{{x}}}" in pattern]
     words = pattern.format_map({x: _ACTIVATIONS.get(values[x], values[x]) for x in inside}) or name
     rest = [_option(x) for x in options if x.split("=")[0] not in inside]
     # The norm comes last.
