@@ -344,7 +344,7 @@ def test_panels_split_only_where_one_architecture_has_several_forms_of_heads():
     wide_too = wide.replace(heads="compressed")
     others = [memobench.MLP(d_model=4, d_head=4, d_mlp=8), GPT(**sizes, d_head=2)]
     task = memobench.Associations(vocab_size=4, n_sequences=4)
-    method = memobench.Training(protocol="exact", epochs=2)
+    method = memobench.Training(protocol="exact", epochs=2, batch_size=None)
     every = (narrow, compressed, wide, wide_too, *others)
     runs = [Run(task=task, architecture=x, method=method) for x in every]
     table = memobench.run(runs, progress=False)
