@@ -138,4 +138,4 @@ def test_the_key_figure_has_a_line_and_a_name_for_each_form(board):
 def test_the_table_of_forms_has_a_row_for_each_side_and_for_wide_heads(board):
     rows = answer.forms(board).splitlines()[2:]
     assert len(rows) == 4
-    assert rows[-1].startswith("| attention-only, full heads (")
+    assert rows[-1].startswith("| attention alone, wide heads (")

@@ -72,6 +72,11 @@ def _name_form(known: Architecture) -> str:
     return form_name(side, "full" if is_wide else heads)
 
 
+def name_entry(of: Architecture | Mapping[str, Any], sizes: str) -> str:
+    """The name of a family with the sizes of one of its architectures."""
+    return f"{display_name(of)} ({sizes})"
+
+
 def form_name(side: str, heads: str) -> str:
     """The name of a form of a side, as `Architecture.side` has both.
 
