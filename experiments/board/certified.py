@@ -220,7 +220,8 @@ def page(found: pd.DataFrame) -> str:
 
 def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
     suffixes = {name: "" if name == "float32" else f"_{name}" for name in counting.FORMATS}
-    shapes = [Architecture.from_row(row) for row in rows.to_dict("records")]
+    records: list[Any] = rows.to_dict("records")
+    shapes = [Architecture.from_row(row) for row in records]
     shown = {
         "entry": [name_entry(x, " ".join(x.shown_sizes)) for x in shapes],
         "track": rows["track"],

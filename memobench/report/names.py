@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
+
 from memobench.board import capacity_summary
 from memobench.common.errors import escape_unprintable
 from memobench.core.architecture import Architecture
@@ -51,7 +53,11 @@ def display_name(of: Architecture | Mapping[str, Any]) -> str:
     """
     known = of if isinstance(of, Architecture) else capacity_summary.architecture(of)
     family = escape_unprintable(known.family) if known else capacity_summary.family(of)
-    family, _, layers = re.fullmatch(r"(?s)(.*?)(, )?(\d+ layers)?", family).groups("")
+    before, _, layers = family.rpartition(", ")
+    if re.fullmatch(r"\d+ layers", layers):
+        family = before
+    else:
+        layers = ""
     name, _, rest = family.partition(" (")
     options = rest.removesuffix(")").split(", ") if rest.endswith(")") else []
     if known and known.name in _SIDES:
@@ -59,6 +65,33 @@ def display_name(of: Architecture | Mapping[str, Any]) -> str:
     elif (options or not rest) and all("=" in x for x in options):
         family = _name_kind(name, options)
     return ", ".join(filter(None, (family.replace("_", " "), layers)))
+
+
+def name_entry(of: Architecture | Mapping[str, Any], sizes: str) -> str:
+    """The name of a family with the sizes of one of its architectures."""
+    return f"{display_name(of)} ({sizes})"
+
+
+def name_entries(board: pd.DataFrame) -> pd.DataFrame:
+    """The board with its families and entries in plain words."""
+    rows: list[Any] = board.to_dict("records")
+    names = [display_name(row) for row in rows]
+    entries = [
+        name + row["entry"].removeprefix(row["family"])
+        for name, row in zip(names, rows, strict=True)
+    ]
+    return board.assign(
+        family=pd.Series(names, board.index, object), entry=pd.Series(entries, board.index, object)
+    )
+
+
+def form_name(side: str, heads: str) -> str:
+    """The name of a form of a side, as `Architecture.side` has both.
+
+    >>> form_name("MLP", "full"), form_name("attention alone", "narrow")
+    ('MLP, wide head', 'attention alone, narrow heads')
+    """
+    return f"{side}, {_HEADS[heads]} {'heads' if side.startswith('attention') else 'head'}"
 
 
 def _name_form(known: Architecture) -> str:
@@ -70,20 +103,6 @@ def _name_form(known: Architecture) -> str:
     # Heads as wide as the stream are not compressed, whatever their parameterisation is.
     is_wide = known.shared_cells()["d_head"] == known.d_model
     return form_name(side, "full" if is_wide else heads)
-
-
-def name_entry(of: Architecture | Mapping[str, Any], sizes: str) -> str:
-    """The name of a family with the sizes of one of its architectures."""
-    return f"{display_name(of)} ({sizes})"
-
-
-def form_name(side: str, heads: str) -> str:
-    """The name of a form of a side, as `Architecture.side` has both.
-
-    >>> form_name("MLP", "full"), form_name("attention alone", "narrow")
-    ('MLP, wide head', 'attention alone, narrow heads')
-    """
-    return f"{side}, {_HEADS[heads]} {'heads' if side.startswith('attention') else 'head'}"
 
 
 def _name_kind(name: str, options: list[str]) -> str:
