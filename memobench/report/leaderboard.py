@@ -17,7 +17,6 @@ from memobench.common import folders
 from memobench.common.errors import UserError
 from memobench.report import answer, configurations, html, latex, tables
 from memobench.report.drawing import save
-from memobench.report.names import name_entries
 from memobench.store import published as tables_of
 from memobench.store import results
 
@@ -85,7 +84,6 @@ def page(board: pd.DataFrame, said: str = "", has_others: bool = False) -> str:
       said: the answer in sentences.
       has_others: whether a page of all configurations lies beside it.
     """
-    board = name_entries(board)
     introduction = INTRODUCTION.replace("@@answer@@", f"{said}\n\n{_FIGURE}\n\n" * bool(said))
     introduction = introduction.replace("@@others@@", _OTHERS * has_others)
     tracks = set(board["track"]) or standard.TRACKS

@@ -4,8 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
-
 from memobench.board import capacity_summary
 from memobench.common.errors import escape_unprintable
 from memobench.core.architecture import Architecture
@@ -70,19 +68,6 @@ def display_name(of: Architecture | Mapping[str, Any]) -> str:
 def name_entry(of: Architecture | Mapping[str, Any], sizes: str) -> str:
     """The name of a family with the sizes of one of its architectures."""
     return f"{display_name(of)} ({sizes})"
-
-
-def name_entries(board: pd.DataFrame) -> pd.DataFrame:
-    """The board with its families and entries in plain words."""
-    rows: list[Any] = board.to_dict("records")
-    names = [display_name(row) for row in rows]
-    entries = [
-        name + row["entry"].removeprefix(row["family"])
-        for name, row in zip(names, rows, strict=True)
-    ]
-    return board.assign(
-        family=pd.Series(names, board.index, object), entry=pd.Series(entries, board.index, object)
-    )
 
 
 def form_name(side: str, heads: str) -> str:
