@@ -205,7 +205,7 @@ def draw(curves: pd.DataFrame, path: pathlib.Path) -> None:
     for axis in axes_RxC[:, 0]:
         axis.set_ylabel("share with full rank")
     keys = {
-        "places": [x for x in PLACES if (curves["curve"] == x).any()],
+        "places in a model": [x for x in PLACES if (curves["curve"] == x).any()],
         "data and positions": [x for x in DATA if (curves["curve"] == x).any()],
     }
     handles = [

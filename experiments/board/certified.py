@@ -45,6 +45,7 @@ from memobench.methods.capacity import Capacity
 from memobench.methods.capacity_policy import method_of
 from memobench.planner import packing
 from memobench.report import tables
+from memobench.report.names import name_entry
 from memobench.store import results
 from memobench.store.published import published
 from memobench.store.rows import architecture_columns, parse_list
@@ -222,8 +223,9 @@ def page(found: pd.DataFrame) -> str:
 def _table(rows: pd.DataFrame, more: Mapping[str, pd.Series]) -> str:
     suffixes = {name: "" if name == "float32" else f"_{name}" for name in counting.FORMATS}
     records: list[Any] = rows.to_dict("records")
+    shapes = [Architecture.from_row(row) for row in records]
     shown = {
-        "entry": [Architecture.from_row(row).full_name for row in records],
+        "entry": [name_entry(x, " ".join(x.shown_sizes)) for x in shapes],
         "track": rows["track"],
         "parameters": rows["n_params"],
         "bits": rows["bits"],

@@ -171,7 +171,7 @@ def _format(found: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "budget": [f"{row['budget']:,}" for row in rows],
-            "entry": [f"{row['family']} ({row['entry']})" for row in rows],
+            "entry": [f"{form_name(row['side'], row['heads'])} ({row['entry']})" for row in rows],
             "bits / parameter at the peak": [
                 tables.interval(*_per_parameter(row), digits=3) for row in rows
             ],

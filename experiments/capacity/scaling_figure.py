@@ -85,8 +85,8 @@ class Scaling(Drawing):
             axis.plot(bound.index, 1.12 * bound, color=style.color, linestyle="", **_ARROW)
         # Also where nothing was measured, so that an interrupted sweep has a figure.
         x = np.geomspace(table[self.x].min() * 0.9, table[self.x].max() * 1.1, 100)
-        for style, (name, guide) in zip(("--", ":", "-.", "-"), self.guides, strict=False):
-            axis.plot(x, guide(x), color="black", linewidth=1, linestyle=style, label=name)
+        for dash, (name, guide) in zip(("--", ":", "-.", "-"), self.guides, strict=False):
+            axis.plot(x, guide(x), color="black", linewidth=1, linestyle=dash, label=name)
         axis.set_xscale("log", base=2)
         axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         if self.per:

@@ -43,6 +43,7 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
     Returns:
       Columns run_id, by (the submitter, if the table has it), family, entry, budget, SET, n_params,
       n_params_distinct, rate, best_bits and best_complete, and:
+        model: the architecture, or the run's row where it is not registered here.
         bits, accuracy, memorized, limit, half_99: each with `_low` and `_high`; `half_99` is the
           examples that half of the trainings know to 99%.
         earlier: the mean bits of shorter trainings, a pair of steps and bits each.
@@ -54,7 +55,9 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
     runs = capacity_runs(table)
     rows = [_row(run) for run in runs.to_dict("records")]
     if not rows:
-        return pd.DataFrame(columns=["family", "entry", "budget", *SET, "bits"])
+        return pd.DataFrame(
+            columns=["run_id", "family", "entry", "model", "budget", *SET, "n_params", "bits"]
+        )
     found = pd.DataFrame(rows)
     ranked = [rank_entries(of_set) for _, of_set in found.groupby(["budget", *SET], sort=True)]
     return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")
@@ -76,6 +79,7 @@ def _row(run: Any) -> dict[str, Any]:
         "by": run.get("by"),
         "family": family(run),
         "entry": " ".join(known_as.shown_sizes) if known_as else "",
+        "model": known_as or run,
         "budget": budget(int(run["n_params"])),
         **{name: run[name] for name in SET},
         "n_params": int(run["n_params"]),

@@ -13,7 +13,7 @@ from memobench.board import capacity_summary
 from memobench.methods.thresholds import Estimate
 from memobench.report import tables
 from memobench.report.drawing import draw_labelled_lines, subplots
-from memobench.report.names import form_name
+from memobench.report.names import form_name, name_entry
 from memobench.report.style import FAINT
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def forms(table: pd.DataFrame) -> str:
     contest = capacity_summary.select_complete(capacity_summary.contests(table))[-1]
     rows = sorted(_summaries(contest).values(), key=lambda row: -row["bits"] / row["n_params"])
     shown = {
-        f"{contest.budget:,} parameters": [f"{row['family']} ({row['entry']})" for row in rows],
+        f"{contest.budget:,} parameters": [name_entry(row["model"], row["entry"]) for row in rows],
         "bits per parameter": [_interval(_per_parameter(row, "bits"), 3) for row in rows],
         "half know to 99%": [_interval(_estimate(row, "half_99"), 0) for row in rows],
     }

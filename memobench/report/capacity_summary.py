@@ -18,7 +18,7 @@ from memobench.report.drawing import (
     subplots,
     whole_numbers,
 )
-from memobench.report.names import display_name
+from memobench.report.names import display_name, name_entry
 from memobench.report.style import styles_of
 
 if TYPE_CHECKING:
@@ -60,9 +60,7 @@ class Typical(Drawing):
         """See `Drawing`: of the exact gradient, with 95% intervals."""
         found = capacity_summary.summarize(table)
         found = found[found["protocol"] == "exact"]
-        runs: list[Any] = capacity_summary.capacity_runs(table).to_dict("records")
-        names = {run["run_id"]: display_name(run) for run in runs}
-        found = found.assign(name=found["run_id"].map(names)).sort_values("budget")
+        found = found.assign(name=list(map(display_name, found["model"]))).sort_values("budget")
         # The family of most bits per parameter at the largest budget comes first.
         last = found.groupby("name").last()
         order = (last["bits"] / last["n_params"]).sort_values(ascending=False).index
@@ -162,7 +160,9 @@ def laws(table: pd.DataFrame) -> pd.DataFrame:
         return found
     most = found["bits"].map(max).sort_values(ascending=False)
     found = found.loc[most.index].reset_index(drop=True)
-    shown: dict[str, Any] = {"family": found["family"], "budgets": found["budgets"]}
+    runs: list[Any] = capacity_summary.capacity_runs(table).to_dict("records")
+    names = {capacity_summary.family(run): display_name(run) for run in runs}
+    shown: dict[str, Any] = {"family": found["family"].map(names), "budgets": found["budgets"]}
     for label, name in (("exponent", "exponent"), ("all pairs over half", "all_pairs")):
         if name in found:
             ends = (found[name], found[f"{name}_low"], found[f"{name}_high"])
@@ -206,7 +206,7 @@ def _draw_families(
         ends = [value - low, high - value]
         axis.errorbar(value, y, xerr=ends, capsize=2, linewidth=1, markersize=5, **style.for_line())
     axis.set_yticks(range(len(names)), names, fontsize="small")
-    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axis.set_xlim(left=0)
     axis.grid(visible=False, axis="y")
     for edge in range(1, len(names)):
@@ -263,7 +263,7 @@ def reader_table(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "rank": [str(a) if a == b else f"{a}–{b}" for a, b in ranks],
-            "entry": rows["family"] + " (" + rows["entry"] + ")",
+            "entry": list(map(name_entry, rows["model"], rows["entry"])),
             "parameters": rows["n_params"],
             "bits / parameter": interval("bits", 3, rows["n_params"]),
             DISTINCT: interval("bits", 3, rows["n_params_distinct"]),

@@ -129,9 +129,8 @@ def legend(
     figure: "Figure", handles: Sequence[Any], columns: int = 3, where: str = "lower center"
 ) -> None:
     """A legend beside all panels, below them unless it says otherwise."""
-    figure.legend(
-        handles=handles, loc=f"outside {where}", ncols=columns, frameon=False, fontsize="small"
-    )
+    place: Any = f"outside {where}"
+    figure.legend(handles=handles, loc=place, ncols=columns, frameon=False, fontsize="small")
 
 
 def whole_numbers(axis: "Axes") -> None:

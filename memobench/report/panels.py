@@ -152,7 +152,7 @@ def _line(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: Style) -> Non
     groups = runs.assign(y=pd.to_numeric(runs[y])).groupby(x)
     mean, half = groups["y"].mean(), groups["y"].agg(analysis.half_width)
     ends = arms(mean, half, *possible_range(y, groups[["n_examples"]].max()))
-    sizes = {"capsize": 2, "linewidth": 1.3, "markersize": 5}
+    sizes: dict[str, Any] = {"capsize": 2, "linewidth": 1.3, "markersize": 5}
     axis.errorbar(mean.index, mean, yerr=ends, **sizes, **style.for_line())
 
 

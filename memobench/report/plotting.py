@@ -112,7 +112,8 @@ def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     require(rows[measure].notna().any(), none)
     found = _means_and_intervals(rows, measure)
     if "family" in (x, hue):
-        found["family"] = [display_name(row) for row in found.to_dict("records")]
+        of: list[Any] = found.to_dict("records")
+        found["family"] = [display_name(row) for row in of]
     found = found.dropna(subset=[x, hue, measure])
     require(len(found), none)
     per = found["n_params"] if y != measure else 1

@@ -87,14 +87,23 @@ def test_all_that_a_figure_shows_is_in_sight(published):
 
 def test_the_figure_of_blocks_has_every_ratio_of_their_verdicts():
     found = bought.ratios()
-    (axis,) = bought.figure(found).axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == found["name"].tolist()
-    assert len(axis.containers) == len(found) > 20
-    for y, (bar, row) in enumerate(zip(axis.containers, found.itertuples(), strict=True)):
-        (ends_2xXY,) = bar.lines[2][0].get_segments()
-        np.testing.assert_allclose(ends_2xXY, [(row.low, y), (row.high, y)])
-        _in_sight(axis, ends_2xXY)
-        assert row.low <= row.estimate <= row.high
+    axes = bought.figure(found).axes
+    named, drawn = [], []
+    for axis in axes:
+        labels = dict(zip(axis.get_yticks(), axis.get_yticklabels(), strict=True))
+        for bar in axis.containers:
+            (ends_2xXY,) = bar.lines[2][0].get_segments()
+            _in_sight(axis, ends_2xXY)
+            named.append(labels[ends_2xXY[0, 1]].get_text())
+            drawn.append([*ends_2xXY[:, 0], bar.lines[0].get_xdata()[0]])
+    assert len(found) > 20
+    by_group = sorted(zip(named, drawn, strict=True))
+    rows = found[["low", "high", "estimate"]].to_numpy().tolist()
+    labels = [bought.split_name(name)[1] for name in found["name"]]
+    expected = sorted(zip(labels, rows, strict=True))
+    for (label, numbers), (name, row) in zip(by_group, expected, strict=True):
+        assert label == name
+        np.testing.assert_allclose(numbers, row)
 
 
 def _in_sight(axis, points_PxXY):

@@ -135,7 +135,7 @@ def test_runs_of_fewer_rungs_are_compared_at_the_steps_that_both_have(board):
 def test_the_key_figure_has_a_line_and_a_name_for_each_form(board):
     figure = answer.draw(board)
     for axis in figure.axes:
-        names = {text.get_text() for text in axis.texts}
+        names = {text.get_text().replace("\n", " ") for text in axis.texts}
         assert {ATTENTION, MLP, BOTH, answer.WIDE} <= names
         assert len(axis.containers) == 4
     assert re.search(r"\d\.\d\d to \d\.\d\d times the MLP's bits", figure.get_suptitle())
@@ -144,7 +144,7 @@ def test_the_key_figure_has_a_line_and_a_name_for_each_form(board):
 def test_the_table_of_forms_has_a_row_for_each_side_and_for_wide_heads(board):
     rows = answer.forms(board).splitlines()[2:]
     assert len(rows) == 4
-    assert rows[-1].startswith("| attention-only, full heads (")
+    assert rows[-1].startswith("| attention alone, wide heads (")
 
 
 def test_the_answer_is_short_and_has_a_row_for_each_budget(board):

@@ -338,7 +338,7 @@ def test_a_figure_names_variants_and_steps_only_where_they_differ(measured):
         return titles, [text.get_text() for text in figure.legends[0].get_texts()]
 
     titles, keys = words(table[table["protocol"] == "exact"])
-    assert titles == ["exact gradient, compressed heads"]
+    assert titles == ["exact gradient"]
     assert not [key for key in keys if "steps" in key and "published" not in key]
     doubled = pd.concat([table, table.assign(steps=2 * table["steps"])], ignore_index=True)
     titles, keys = words(doubled)
@@ -362,7 +362,7 @@ def test_panels_split_only_where_one_architecture_has_several_forms_of_heads():
     wide_too = wide.replace(heads="compressed")
     others = [memobench.MLP(d_model=4, d_head=4, d_mlp=8), GPT(**sizes, d_head=2)]
     task = memobench.Associations(vocab_size=4, n_sequences=4)
-    method = memobench.Training(protocol="exact", steps=2)
+    method = memobench.Training(protocol="exact", epochs=2, batch_size=None)
     every = (narrow, compressed, wide, wide_too, *others)
     runs = [Run(task=task, architecture=x, method=method) for x in every]
     table = memobench.run(runs, progress=False)

@@ -10,7 +10,7 @@ import memobench
 from memobench.analysis import seeds as analysis
 from memobench.common.errors import UserError
 from memobench.experiments import EXPERIMENTS
-from memobench.report.drawing import arms, colors_of
+from memobench.report.drawing import arms
 
 
 @pytest.fixture(scope="module")
@@ -100,11 +100,3 @@ def test_intervals_end_at_what_is_possible():
     down, up = arms(mean, half, 0, 1)
     np.testing.assert_allclose(down, [0.1, 0.3, 0.3, 0])
     np.testing.assert_allclose(up, [0.3, 0.3, 0.1, 0])
-
-
-def test_what_is_the_same_has_one_color_and_all_others_are_distinct():
-    alone, several = colors_of(["mlp"]), colors_of(["a", "b", "MLP", "attention_only"])
-    assert alone["mlp"] == several["MLP"]
-    assert len(set(several.values())) == 4
-    assert len(set(colors_of([1, 2, 4, 8]).values())) == 4
-    assert len(set(colors_of([True, False]).values())) == 2
