@@ -110,6 +110,14 @@ def _bench() -> Iterator[Run]:
             yield Run(task=families.task(budget), architecture=shape, method=BENCH)
 
 
+def _entry() -> Iterator[Run]:
+    """The cheapest run that the board ranks, of the side that knows most at its budget."""
+    method = BENCH.replace(training=board.TRAININGS[board.EXACT])
+    for shape in shapes.standard(256, "narrow"):
+        if shape.side[0] not in capacity_summary.SIDES[:2]:
+            yield Run(task=families.task(256), architecture=shape, method=method)
+
+
 def _standard(budgets: Iterable[int], *kinds: str) -> tuple[Run, ...]:
     """The runs of shapes that stand for their families; `kinds` are keys of `shapes.SHAPES`."""
     return tuple(
@@ -154,6 +162,7 @@ _PRESETS = {
     "narrow": tuple(_narrow()),
     "blocks": _standard(shapes.BLOCKS, "blocks", "sparse"),
     "bench": tuple(_bench()),
+    "entry": tuple(_entry()),
 }
 
 EXPERIMENTS = (
