@@ -275,8 +275,8 @@ def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Pat
     return [pathlib.Path(folder, name) for name in visible if name.lower() not in _OF_SYSTEMS]
 
 
-def to_table(rows: Sequence[dict]) -> pd.DataFrame:
-    """Rows as a table whose columns are in the order of their declaration, unknown ones last.
+def to_table(rows: Sequence[dict] | dict[str, list[Any]]) -> pd.DataFrame:
+    """Rows, or columns, as a table whose columns are in the order of their declaration, unknown ones last.
 
     Measures of diverged runs are NaN, columns that are newer than a shard None.
     """
