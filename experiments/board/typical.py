@@ -112,6 +112,14 @@ def _bench() -> Iterator[Run]:
             yield Run(task=families.task(budget), architecture=shape, method=BENCH)
 
 
+def _entry() -> Iterator[Run]:
+    """The cheapest run that the board ranks, of the side that knows most at its budget."""
+    method = BENCH.replace(training=board.TRAININGS[board.EXACT])
+    for shape in shapes.standard(256, "narrow"):
+        if shape.side[0] not in capacity_summary.SIDES[:2]:
+            yield Run(task=families.task(256), architecture=shape, method=method)
+
+
 def _standard(budgets: Iterable[int], *kinds: str) -> tuple[Run, ...]:
     """The runs of shapes that stand for their families; `kinds` are keys of `shapes.SHAPES`."""
     return tuple(
@@ -161,6 +169,7 @@ EXPERIMENTS = (
             "narrow": _narrow_runs,
             "blocks": functools.partial(_standard, shapes.BLOCKS, "blocks", "sparse"),
             "bench": _bench,
+            "entry": _entry,
         },
         left_out="the budgets of 1,024 to 4,096 parameters",
         figure=Typical(),

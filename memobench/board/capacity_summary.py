@@ -15,8 +15,7 @@ import scipy.stats
 from memobench.analysis import estimates, statistics
 from memobench.analysis import seeds as analysis
 from memobench.board import families
-from memobench.common.errors import escape_unprintable
-from memobench.core.architecture import Architecture, in_words
+from memobench.core.architecture import Architecture, read_family
 from memobench.methods import thresholds
 from memobench.methods.capacity import Capacity
 from memobench.numerics import metrics
@@ -116,9 +115,7 @@ def _row(run: Any) -> dict[str, Any]:
 
 def family(run: Any) -> str:
     """The family of a row's architecture, or its name and depth if it is not registered here."""
-    known_as = architecture(run)
-    name = known_as.family if known_as else in_words(str(run["architecture"]), run)
-    return escape_unprintable(name)
+    return read_family(run)
 
 
 def budget(n_params: int) -> int:

@@ -498,7 +498,7 @@ def _best_weights(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str
         opened = OPEN if own_code.in_tree(type(architecture)) else OPEN_OWN
         for track in dict.fromkeys((_text_or(row, "track", opened), opened)):
             found.setdefault(_Key(track, budget, by, architecture), []).append(row)
-    return {key: _summarize_weights(rows) for key, rows in found.items()}
+    return {key: summarize_weights(rows) for key, rows in found.items()}
 
 
 def _text_or(row: Mapping[str, Any], name: str, default: str) -> str:
@@ -506,15 +506,18 @@ def _text_or(row: Mapping[str, Any], name: str, default: str) -> str:
     return default if value is None or value != value else str(value)
 
 
-def _summarize_weights(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+def summarize_weights(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """The most that weights of one entry know, as columns of the board, from their certificates."""
     best = max(rows, key=lambda row: row["bits_per_parameter"])
     per_byte = [x for row in rows for name, x in row.items() if "bits_per_byte" in str(name)]
-    sets = [row["n_examples"] for row in rows if is_complete(row["known"], row["n_examples"])]
+    # Of other tasks than the board's nothing may be known.
+    counted = [row for row in rows if row["known"] is not None]
+    sets = [row["n_examples"] for row in counted if is_complete(row["known"], row["n_examples"])]
     return {
         "n_params": best["n_params"],
         "certified_bits_per_parameter": best["bits_per_parameter"],
         "certified_set": max(sets, default=None),
-        "bits_per_byte": max(x for x in per_byte if not pd.isna(x)),
+        "bits_per_byte": max((x for x in per_byte if not pd.isna(x)), default=None),
         "weights": best.get("weights"),
         "theorem": best.get("theorem"),
     }

@@ -7,6 +7,9 @@ else lists it. Its imports are quick: what takes long is imported where the comm
 import dataclasses
 import fnmatch
 import os
+import pathlib
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from absl import flags
@@ -68,6 +71,14 @@ OUTPUT = flags.DEFINE(_Folder(), "output", RUNS, f"Folder for what is written; {
 PLUGIN = flags.DEFINE_multi_string(
     "plugin", [], "A file that defines kinds or experiments of your own"
 )
+
+
+def format_command(words: str) -> str:
+    """The line of a shell that runs a command as this one was run, on the same --results."""
+    # `make` runs the program of an environment that is not on the path.
+    is_off_path = pathlib.Path(sys.argv[0]).name == "memobench" and not shutil.which("memobench")
+    program = os.path.relpath(sys.argv[0]) if is_off_path else "memobench"
+    return f"{program} {words}" + f" --results={RESULTS.value}" * RESULTS.present
 
 
 def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"]:

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from memobench.common.errors import UserError, name_source, require
+from memobench.common.errors import UserError, escape_unprintable, name_source, require
 from memobench.core import columns
 from memobench.core.columns import Column, by_name, integer
 from memobench.core.module import Module, _Module
@@ -135,9 +135,18 @@ class WithHeads(Architecture):
         )
 
 
+def read_family(row: Mapping[str, Any]) -> str:
+    """The family of a row's architecture, by its name and depth if it is not registered here."""
+    try:
+        return escape_unprintable(Architecture.from_row(row).family)
+    except Exception:  # A user's own code may raise anything.
+        return escape_unprintable(in_words(str(row["architecture"]), row))
+
+
 def in_words(name: str, cells: Mapping[str, Any]) -> str:
     """A family's name, and its number of layers if there are several."""
-    return name + (f", {cells['n_layers']} layers" if cells["n_layers"] > 1 else "")
+    n_layers = cells["n_layers"] or 1
+    return name + (f", {n_layers} layers" if n_layers > 1 else "")
 
 
 def sizes_in_words(cells: Mapping[str, Any], always_heads: bool = False) -> list[str]:

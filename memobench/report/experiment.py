@@ -18,7 +18,7 @@ from memobench.optimizers import Optimizer
 from memobench.report import capacity, constructions, tables
 from memobench.report.drawing import save
 from memobench.report.verdicts import ENDING
-from memobench.store import published, rows
+from memobench.store import published, results, rows
 
 # Our reading of "the same as published".
 AGREES = 0.03
@@ -64,7 +64,7 @@ def write(
     base.parent.mkdir(parents=True, exist_ok=True)
     known = analysis.add_theory(table)
     listed = {name: known[name].to_numpy() for name in rows.lists() if name in known}
-    runs = known.drop(columns=list(listed))
+    runs = known.drop(columns=[*listed, results.FAMILY])
     with tempfile.TemporaryDirectory() as temporary:
         # Everything else follows from what is written, so that the page can be made from it anew.
         path = pathlib.Path(temporary, "runs.csv")

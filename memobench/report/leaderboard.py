@@ -159,16 +159,17 @@ def write(
 
 
 def own_entries(folder: pathlib.Path) -> str:
-    """The reader's entries of the board in a folder, with their ranks among all, as a table."""
+    """The reader's entries of the board in a folder, with their ranks among all, as text."""
     board = pd.read_csv(folder / "leaderboard.csv")
-    mine = board[board["by"] == standard.YOURS]
-    if mine.empty:
-        return ""
-    texts = {
-        x.label: [x.text(row) for row in mine.to_dict("records")]
-        for x in standard.shown_columns(mine.assign(by=standard.OWN))
-    }
-    return tables.markdown(mine[["budget", "track"]].assign(**texts), {"budget": 0})
+    rows: list[Any] = html.name_entries(board[board["by"] == standard.YOURS]).to_dict("records")
+    found = []
+    for row in rows:
+        shown = {name: row[name] for name in ("budget", "track")}
+        # The measure that it is ranked by.
+        main = next((name for name in standard.MAIN if not pd.isna(row[name])), standard.MAIN[0])
+        columns = {"rank": "rank", "entry": "entry", "bits / parameter": main}
+        found.append(shown | {x: standard.COLUMNS[name].text(row) for x, name in columns.items()})
+    return pd.DataFrame(found).to_string(index=False) if found else ""
 
 
 def _make_relative(path: Any, folder: pathlib.Path) -> str | None:
@@ -211,15 +212,20 @@ def explain_off_board(own: pd.DataFrame) -> str:
     """The reason why runs of the reader's are not entries, if they can be read; "" if all are."""
     rows: list[Any] = capacity_runs(own).to_dict("records")
     known = [row for row in rows if not standard.reading_error(row)]
-    n_off = sum(standard.track_of(row) is None for row in known)
-    if n_off:
+    off = [row for row in known if standard.track_of(row) is None]
+    steps = standard.TRAININGS[standard.EXACT].steps
+    if off:
+        others = ", ".join(f"{x:,}" for x in sorted({int(row["steps"]) for row in off} - {steps}))
+        why = f"they train for {others} steps, the board for {steps:,}"
+        # One reason that all have; there may be several.
+        if any(row["steps"] == steps for row in off):
+            why = "their sets, label tables or trainings are not the board's"
         return (
-            f"{n_off} of your {len(rows)} runs of capacities are of other sets, steps or trainings "
-            "than the board's, which are those of memobench.board.table.run; memobench compare has "
-            "them beside published ones"
+            f"{len(off)} of your {len(rows)} runs of capacities are not ranked: {why}.\n"
+            "memobench compare has them beside published ones."
         )
     if len(own) and not rows:
-        return "No run of yours is ranked: memobench.board.table.run makes those that are"
+        return "No run of yours is ranked: the board ranks capacities."
     return ""
 
 

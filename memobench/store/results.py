@@ -32,6 +32,7 @@ from memobench.common.errors import (
     require,
     short_repr,
 )
+from memobench.core.architecture import read_family
 from memobench.core.spec import SPEC_VERSION
 from memobench.store import rows as schema
 from memobench.store.rows import all_columns, measures
@@ -42,6 +43,8 @@ _FIELDS = {"schema", "digest", "provenance", "rows"}
 MAX_BYTES = 2**30
 # The folder of weights beside shards.
 _WEIGHTS = "weights"
+# The column of tables that follows from the others, and that nothing stores.
+FAMILY = "family"
 # Files that systems put into any folder, in small letters; most of theirs are hidden.
 _OF_SYSTEMS = {"thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "lost+found"}
 
@@ -275,17 +278,28 @@ def shard_paths(folder: Path, besides: Collection[str] = ()) -> list[pathlib.Pat
     return [pathlib.Path(folder, name) for name in visible if name.lower() not in _OF_SYSTEMS]
 
 
-def to_table(rows: Sequence[dict]) -> pd.DataFrame:
-    """Rows as a table whose columns are in the order of their declaration, unknown ones last.
+def to_table(rows: Sequence[dict] | dict[str, list[Any]]) -> pd.DataFrame:
+    """Rows, or columns, as a table with columns in the order of their declaration.
 
-    Measures of diverged runs are NaN, columns that are newer than a shard None.
+    Measures of diverged runs are NaN, columns that are newer than a shard None. Unknown columns are
+    last, before `family`, that of architectures, which follows from the others.
     """
     table, known = pd.DataFrame(rows), all_columns()
     missing = {name: [None] * len(table) for name in known if name not in table}
     whole = pd.concat([table, pd.DataFrame(missing, index=table.index, dtype=object)], axis=1)
     order = [*known, *(name for name in table if name not in known)]
     # Copied into one block: pandas is slow with many separate columns, and warns about them.
-    return whole[order].astype(dict.fromkeys(measures(), float)).copy()
+    made = whole[order].astype(dict.fromkeys(measures(), float)).copy()
+    return made.assign(**{FAMILY: _families(made)})
+
+
+def _families(table: pd.DataFrame) -> list[str | None]:
+    names = schema.architecture_columns()
+    cells = table[names].astype(object)
+    keys = list(cells.where(cells.notna(), None).itertuples(index=False, name=None))
+    rows = {key: dict(zip(names, key, strict=True)) for key in keys}
+    found = {key: read_family(row) if key[0] else None for key, row in rows.items()}
+    return [found[key] for key in keys]
 
 
 def _intern(row: dict[str, Any]) -> dict[str, Any]:

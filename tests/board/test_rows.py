@@ -7,7 +7,7 @@ import memobench
 from memobench import theory
 from memobench.board import capacity_summary
 from memobench.board import table as board
-from memobench.experiment import load_file
+from memobench.experiment import load_experiments, load_file
 from memobench.models.transformer import MLP
 from memobench.store import results
 from tests.board.test_submissions_own import OWN
@@ -156,3 +156,8 @@ def test_equal_differences_of_tables_tell_no_entries_apart():
     for other_T in (known_T, known_T + 0.1):
         assert capacity_summary._p_value(known_T, other_T) == 1
     assert capacity_summary._p_value(known_T, np.linspace(1.0, 2.2, 6)) < 0.05
+
+
+def test_the_preset_of_one_entry_is_ranked():
+    (run,) = load_experiments()["board/typical"].runs("entry")
+    assert board.track_of(made(run)) == "exact"

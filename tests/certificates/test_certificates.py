@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import memobench
 from memobench import certificates
+from memobench.board import table as board
 from memobench.certificates import counting
 from memobench.cli import main as cli
 from memobench.common import strict_json
@@ -304,10 +305,10 @@ def test_only_what_a_format_overflows_is_not_counted():
     assert entry["bits_per_byte"] == entries.counted()["bits_per_byte"]
 
 
-def _command(*arguments):
+def _command(*arguments, name="certify"):
     cli.find()  # Flags that are defined inside the block are gone after it.
     with flagsaver.flagsaver():
-        command, names = cli.parse(["memobench", "certify", *map(str, arguments)])
+        command, names = cli.parse(["memobench", name, *map(str, arguments)])
         command.run(names)
 
 
@@ -318,6 +319,16 @@ def test_command(tmp_path, capsys):
     row = json.loads(capsys.readouterr().out)
     assert row == memobench.certify(path)
     assert row["digest"].startswith(re.fullmatch(r"mlp-(\w{16})", path.stem)[1])
+
+    _command(path)
+    head, line = capsys.readouterr().out.splitlines()
+    assert "certified bits / parameter" in head
+    shown = board.COLUMNS["bits_per_byte"].text(board.summarize_weights([row]))
+    assert line.split()[-1] == shown
+    assert f"{row['bits_per_parameter']:.3f}" in line
+
+    with pytest.raises(UserError, match=r"memobench certify .*/\*\.safetensors"):
+        _command(path.parent, name="verify")
 
     renamed = path.rename(path.with_name("mlp-0123456789abcdef.safetensors"))
     with pytest.raises(UserError) as refused:

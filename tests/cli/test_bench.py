@@ -86,10 +86,13 @@ def test_the_bench_reports_the_cheapest_first_and_ends_with_the_answer(checkout)
     folder, plugin, _, said = checkout
     reported = [line.partition(":")[0] for line in said.splitlines() if line.startswith("tiny/")]
     assert reported == ["tiny/cheap", "tiny/dear"]
-    assert said.splitlines()[-3:] == [
-        "3 runs answer.",
-        "2 runs answer.",
-        "Figures, pages and tables are in runs/bench/.",
+    *answers, where, head, first, second = said.splitlines()[-6:]
+    assert answers == ["3 runs answer.", "2 runs answer."]
+    assert where == "Figures, pages and tables are in runs/bench/."
+    assert head == "Next:"
+    assert [x.partition("#")[0].strip() for x in (first, second)] == [
+        "memobench compare",
+        "memobench leaderboard",
     ]
     for name in reported:
         assert (folder / "runs" / "bench" / f"{name}.png").stat().st_size > 0

@@ -66,7 +66,7 @@ def test_columns_of_the_board_are_declared_once():
 
 def test_a_table_has_its_columns_in_the_order_of_their_declarations():
     table = results.to_table([{"own": 1, "status": "ok", "seed": 0}])
-    assert list(table) == [*rows.all_columns(), "own"]
+    assert list(table) == [*rows.all_columns(), "own", "family"]
 
 
 MEASURED = {"status": "ok", "loss": 0.5, "device": "none"}

@@ -230,7 +230,8 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path, 
     done = command_line("leaderboard", f"--results={runs}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = pd.read_csv(tmp_path / "runs" / "leaderboard.csv")
-    assert "1 of your 2 runs of capacities are of other sets, steps or trainings" in done.stdout
+    assert "1 of your 2 runs of capacities are not ranked: they train for 1,024" in done.stdout
+    assert "--preset=entry" not in done.stdout
     assert len(found) == len(_published()) + 2
     found = found[found["by"] == "you"].reset_index(drop=True)
     assert found["track"].tolist() == ["exact", "open"]
@@ -241,15 +242,16 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(tmp_path, 
     (tmp_path / "alone").mkdir()
     results.write_shard(tmp_path / "alone", others, PROVENANCE)
     alone = command_line("leaderboard", "--results=alone", cwd=tmp_path)
-    assert "1 of your 1 runs of capacities are of other sets" in alone.stdout
+    assert "1 of your 1 runs of capacities are not ranked" in alone.stdout
+    assert "memobench run board/typical --preset=entry --results=alone" in alone.stdout
     # What cannot be read is said to be that, and no more.
     (tmp_path / "unknown").mkdir()
     results.write_shard(tmp_path / "unknown", [{**row, "architecture": "nobodys"}], PROVENANCE)
     unknown = command_line("leaderboard", "--results=unknown", cwd=tmp_path)
     assert "architecture='nobodys' is unknown" in caplog.text
-    assert "of your" not in unknown.stdout
+    assert "not ranked" not in unknown.stdout
     plain = pd.DataFrame({"method": ["training"], "status": ["ok"]})
-    assert "memobench.board.table.run makes" in leaderboard.explain_off_board(plain)
+    assert "No run of yours is ranked" in leaderboard.explain_off_board(plain)
     none = command_line("leaderboard", "--results=none", cwd=tmp_path)
     assert none.returncode == 1
     assert "'none' is not a folder" in none.stderr

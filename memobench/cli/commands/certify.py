@@ -6,11 +6,10 @@ from absl import flags
 
 from memobench.cli.command import PLUGIN, Command
 from memobench.common.errors import UserError
-from memobench.numerics.precision import COARSE
 
 JSON = flags.DEFINE_bool("json", False, "Print every number of each file, a line of JSON each.")
-_SHOWN = ("architecture", "n_params", "n_examples", "known", "bits", "bits_per_parameter")
-_PER_BYTE = ("bits_per_byte", *(f"bits_per_byte_{x}" for x in COARSE))
+# Columns of the board, as it would show one file alone.
+_SHOWN = ("n_params", "certified_bits_per_parameter", "certified_set", "bits_per_byte")
 
 
 def run(names: list[str]) -> None:
@@ -19,6 +18,7 @@ def run(names: list[str]) -> None:
         raise UserError("name a file: memobench certify FILE...")
     import pandas as pd
 
+    from memobench.board import table as standard
     from memobench.certificates import counting
 
     counted, wrong = [], []
@@ -31,8 +31,11 @@ def run(names: list[str]) -> None:
         for row in counted:
             print(json.dumps(row))
     elif counted:
-        shown = pd.DataFrame(counted)[["file", *_SHOWN, *_PER_BYTE]]
-        print(shown.to_string(index=False, float_format="{:.3f}".format, na_rep=""))
+        columns = [standard.COLUMNS[name] for name in _SHOWN]
+        rows = [row | standard.summarize_weights([row]) for row in counted]
+        shown = pd.DataFrame(counted)[["file", "n_examples", "known"]]
+        shown = shown.assign(**{x.label: [x.text(row) for row in rows] for x in columns})
+        print(shown.to_string(index=False))
     if wrong:
         raise UserError("\n".join(wrong))
 

@@ -2,7 +2,8 @@
 
 import pathlib
 
-from memobench.cli.command import OUTPUT, PLUGIN, RESULTS, Command
+from memobench.cli.command import OUTPUT, PLUGIN, RESULTS, Command, format_command
+from memobench.experiment import load_experiments
 
 
 def run(_: list[str]) -> None:
@@ -20,11 +21,31 @@ def run(_: list[str]) -> None:
     if output.resolve() != folders.published().resolve():
         certified += leaderboard.load_submitted(output)
     leaderboard.write(runs, own, output, certified)
-    if mine := leaderboard.own_entries(output):
+    mine = leaderboard.own_entries(output)
+    if mine:
         print(f"Yours on the board:\n\n{mine}\n")
     if off := leaderboard.explain_off_board(own):
-        print(off)
+        print(f"{off}\n")
+    if not mine:
+        print(f"{_explain_entry()}\n")
     print(f"Written to {output / 'LEADERBOARD.md'} and {output / 'leaderboard.html'}")
+
+
+def _explain_entry() -> str:
+    """The command of a run that the board ranks, and how long it takes here."""
+    from memobench.runtime import sweep
+    from memobench.store.results import load_rows
+
+    rows = load_rows(RESULTS.value)
+    runs = load_experiments()["board/typical"].runs("entry")
+    packs = sweep.plan(runs, done=rows)
+    seconds = sweep.predict(packs, rows.values()).wall_seconds
+    return (
+        f"A run that is ranked, in about {seconds:.0f} s here:\n"
+        f"    {format_command('run board/typical --preset=entry')}\n"
+        f"    {format_command('leaderboard')}\n"
+        "One of your own: memobench.board.table.run(architecture, budget=256)."
+    )
 
 
 COMMAND = Command(run, flags=(RESULTS, OUTPUT, PLUGIN))

@@ -9,7 +9,16 @@ from typing import Any
 
 from absl import flags
 
-from memobench.cli.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
+from memobench.cli.command import (
+    OUTPUT,
+    PLUGIN,
+    PRESET,
+    RESULTS,
+    SEEDS,
+    Command,
+    choose,
+    format_command,
+)
 from memobench.cli.times import ClockTime, Duration
 from memobench.common import folders
 from memobench.common.errors import RunsFailed, UserError, describe, is_from_user_code
@@ -44,6 +53,13 @@ UNPUBLISHED = flags.DEFINE_bool(
 REPORT = flags.DEFINE_bool(
     "report", False, "One after another, the cheapest first, each with its page in --output."
 )
+
+
+# What comes after --report.
+_NEXT = {
+    "compare": "yours beside the published",
+    "leaderboard": "the board as one page, and what is ranked",
+}
 
 
 def run(names: list[str]) -> None:
@@ -148,6 +164,7 @@ def _run_and_report(
             failed.append(line)
         print(line, flush=True)
     print("\n".join(["", *filter(None, answers), f"Figures, pages and tables are in {output}/."]))
+    print("\n".join(["Next:", *(f"  {format_command(x)}  # {what}" for x, what in _NEXT.items())]))
     if failed:
         raise UserError("; ".join(failed))
 
