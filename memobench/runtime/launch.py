@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 import uuid
 from collections.abc import Callable, Sequence
@@ -114,6 +115,10 @@ class Launcher:
                 child.stdin.write(pickle.dumps((self._cores(place), work, self._n_started)))
                 child.stdin.flush()
             self._n_started += 1
+
+    def wait(self, seconds: float) -> None:
+        """Waits so long, or until a worker ends where that is seen at once."""
+        time.sleep(seconds)
 
     def pop_ended(self) -> list[str | None]:
         """The error of each worker that ended since the last call; None for one that is done."""

@@ -15,7 +15,7 @@ from memobench.common import folders
 from memobench.common.errors import RunsFailed, UserError, describe, is_from_user_code
 from memobench.common.notation import pluralize
 from memobench.experiment import Experiment
-from memobench.runtime import launch, local
+from memobench.runtime import launch
 from memobench.store.results import check_writable, load_rows, require_no_file
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
@@ -168,6 +168,8 @@ def plan_table(packs: list, predicted: Any) -> str:
 
 
 def _cost_line(packs: list, predicted: Any) -> str:
+    from memobench.runtime import local
+
     n_runs = sum(len(pack.runs) for pack in packs)
     if not packs:
         return "0 runs in 0 packs: all are done"
