@@ -408,7 +408,7 @@ def test_ctrl_c_and_sigterm_say_what_is_saved_and_how_to_resume(tmp_path, number
 
 
 def test_ctrl_c_within_a_callback_is_not_lost(make_run, tmp_path, monkeypatch):
-    """Python ignores what a callback of its garbage collector raises."""
+    """Python ignores what a callback of its garbage collector raises; JAX has one."""
     armed, ignored = [], []
 
     def collected(phase, info):
@@ -435,7 +435,7 @@ def test_ctrl_c_within_a_callback_is_not_lost(make_run, tmp_path, monkeypatch):
     finally:
         gc.callbacks.remove(collected)
         signal.signal(signal.SIGINT, before)
-    assert [each.exc_type for each in ignored] == [KeyboardInterrupt]
+    assert ignored == []
 
 
 def test_a_sweep_whose_time_is_up_stops_and_goes_on(make_run, tmp_path):

@@ -10,12 +10,10 @@ import functools
 import logging
 import math
 import os
-import signal
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import jax
@@ -217,7 +215,7 @@ def _train_missing(
         workspace.leases.clear()
         # Both outlast the workers, which take a while to save where they are.
         lease = stack.enter_context(workspace.leases.take((), kind="sweep", sweep=workspace.sweep))
-        interrupted = stack.enter_context(_catch_interrupts())
+        interrupted = stack.enter_context(workers.catch_signals())
         place: launch.Launcher | local.Threads
         if launcher:
             # A shard's date is older than its name, by as much as it took to write.
@@ -278,37 +276,3 @@ def _describe_edited(runs: Iterable[Run], rows: Iterable[Mapping[str, Any]]) -> 
             f"{pluralize(count, 'run')} of the {noun} {name!r} were made by other code, before it "
             "was edited; the folder keeps them as another entry"
         )
-
-
-@contextlib.contextmanager
-def _catch_interrupts() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C and SIGTERM set, beside raising KeyboardInterrupt.
-
-    The exception is lost if it is raised in a callback of the garbage collector, and JAX has one.
-    A second SIGTERM changes nothing, a second Ctrl-C ends what the first began. A handler of the
-    caller's stays in place, and so does a signal that is ignored.
-    """
-    happened = threading.Event()
-
-    def remember(before: Callable[..., Any]) -> Callable[..., None]:
-        def note(number: int, frame: Any) -> None:
-            again = happened.is_set() and number == signal.SIGTERM
-            happened.set()
-            if not again:
-                before(number, frame)
-
-        return note
-
-    replaced: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        on_ctrl_c = signal.getsignal(signal.SIGINT)
-        if callable(on_ctrl_c):
-            replaced[signal.SIGINT] = signal.signal(signal.SIGINT, remember(on_ctrl_c))
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            raised = remember(signal.default_int_handler)
-            replaced[signal.SIGTERM] = signal.signal(signal.SIGTERM, raised)
-    try:
-        yield happened
-    finally:
-        for number, before in replaced.items():
-            signal.signal(number, before)

@@ -19,6 +19,7 @@ import jax
 
 from memobench.common import settings
 from memobench.common.errors import Unwritable, describe, escape_unprintable, require
+from memobench.common.notation import pluralize
 from memobench.core.run import Run
 from memobench.planner import packing
 from memobench.runtime import launch, local, worker
@@ -111,7 +112,7 @@ def work_apart(
     """
     reader, leases = store.Reader(folder, since), Leases(folder)
     workspace = worker.Workspace(pathlib.Path(folder), reader, leases, sweep)
-    with _catch_signals() as stop:
+    with catch_signals() as stop:
         work(workspace, runs, missing, [], lambda pack, steps: None, number, stop)
 
 
@@ -126,16 +127,30 @@ def _plan_free(
 
 
 @contextlib.contextmanager
-def _catch_signals() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C, SIGTERM and launchers set. Nothing is raised: JAX may work."""
-    stop = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    in_main = threading.current_thread() is threading.main_thread()
-    before = {x: signal.signal(x, lambda *_: stop.set()) for x in numbers if in_main}
+def catch_signals() -> Iterator[threading.Event]:
+    """Yields an event that Ctrl-C, SIGTERM and launchers set.
+
+    Nothing is raised at first, which JAX may lose or take amiss; a second Ctrl-C raises
+    KeyboardInterrupt. Handlers of the caller's stay in place, and so do signals that are ignored.
+    """
+    stop, default = threading.Event(), (signal.SIG_DFL, signal.default_int_handler)
+
+    def set_stop(number: int, frame: Any) -> None:
+        del frame
+        stop.set()
+        if number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)
+
+    replaced = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+        replaced = {x: signal.getsignal(x) for x in numbers if signal.getsignal(x) in default}
+    for number in replaced:
+        signal.signal(number, set_stop)
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in replaced.items():
             signal.signal(number, handler)
 
 
@@ -208,7 +223,8 @@ class Watcher:
             self._deaths, self._why = self._deaths + 1, why
             _log.warning("%s", why)
         failed = [x for x in held if _is_live(x, self._workspace.sweep, "failed")]
-        self._give_up({x: lease.about["error"] for lease in failed for x in lease.run_ids})
+        for lease in failed:
+            self._give_up(lease.run_ids, lease.about["error"])
         self._bar.read_leases(held)
         packs, self._packs = self._packs, []
         for pack in packs:
@@ -220,12 +236,13 @@ class Watcher:
     def _is_open(self, run_id: str) -> bool:
         return run_id in self.missing and run_id not in self.lost
 
-    def _give_up(self, reasons: Mapping[str, str]) -> None:
+    def _give_up(self, run_ids: Iterable[str], why: str) -> None:
         """Leases runs that cannot be trained, so that no worker tries them again."""
-        new = {x: why for x, why in reasons.items() if self._is_open(x)}
-        self.lost |= new
+        new = {x for x in run_ids if self._is_open(x)}
         if new:
-            self._lease.run_ids |= new.keys()
+            _log.warning("%s failed: %s", pluralize(len(new), "run"), why)
+            self.lost |= dict.fromkeys(new, why)
+            self._lease.run_ids |= new
             self._lease.beat()
 
     def _start(self, held: list[HeldLease]) -> None:
@@ -241,4 +258,4 @@ class Watcher:
         elif self._deaths < n + RETRIES:
             self._launcher.start(self._work, min(n - n_running, n_packs))
         elif not n_running:
-            self._give_up(dict.fromkeys(free, self._why))
+            self._give_up(free, self._why)
