@@ -10,20 +10,18 @@ import logging
 import pathlib
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
 from memobench.common import atomic, strict_json
 from memobench.common.errors import in_a_line, require
-from memobench.core import columns
 from memobench.core.checkpoints import Arrays, Checkpoints, _warn_of_version
 
 _log = logging.getLogger("memobench")
 
 # Beside the arrays of a run, which are of any names below their own.
 _ARRAYS, _SECONDS, _DEVICES = "arrays/", "seconds", "devices"
-_TIME, _NAMES = columns.float_between(0), columns.list_of(columns.text_of(1000), 1000)
+
 _SEAL_BYTES = 64
 
 
@@ -116,15 +114,14 @@ class Timed:
         saved = self._inner.load(run_id)
         if saved is None:
             return None
-        arrays = {x.removeprefix(_ARRAYS): saved[x] for x in saved if x.startswith(_ARRAYS)}
-        own: Any = {x: saved[x].tolist() for x in saved if not x.startswith(_ARRAYS)}
-        seconds, devices = own.get(_SECONDS), own.get(_DEVICES)
-        if len(own) > 2 or not (_TIME.holds(seconds) and _NAMES.holds(devices)):
+        names = {x for x in saved if x.startswith(_ARRAYS)}
+        if saved.keys() - names != {_SECONDS, _DEVICES}:
             _warn_of_version(run_id)
             return None
         if run_id not in self._saved:
-            self._seconds[run_id], self._devices[run_id] = seconds, devices
-        return arrays
+            self._seconds[run_id] = float(saved[_SECONDS])
+            self._devices[run_id] = saved[_DEVICES].tolist()
+        return {x.removeprefix(_ARRAYS): saved[x] for x in names}
 
     def save(self, run_id: str, arrays: Arrays) -> None:
         self._saved.add(run_id)
