@@ -81,7 +81,8 @@ def run(names: list[str]) -> None:
         _run_and_report(experiments, place, end)
         return
     try:
-        table = sweep.run(runs, RESULTS.value, PROGRESS.value, _seconds_to(end), *place)
+        seconds = max(end - time.monotonic(), 0.0)
+        table = sweep.run(runs, RESULTS.value, PROGRESS.value, seconds, *place)
     except sweep.TimeUp as stopped:
         print(stopped)
         return
@@ -91,17 +92,8 @@ def run(names: list[str]) -> None:
     print(line + f" ({diverged} diverged)" * bool(diverged))
 
 
-def _seconds_to(end: float) -> float:
-    """Seconds to a time of `time.monotonic`; 0 where it has passed.
-
-    >>> _seconds_to(-1.0), _seconds_to(math.inf)
-    (0.0, inf)
-    """
-    return max(end - time.monotonic(), 0.0)
-
-
 def _run_and_report(
-    experiments: Sequence["Experiment"], place: tuple[int | None, str], end: float
+    experiments: Sequence[Experiment], place: tuple[int | None, str], end: float
 ) -> None:
     """Runs and reports experiments until a time; then prints what they answer.
 
@@ -120,7 +112,7 @@ def _run_and_report(
     runs = {x.name: x.runs(PRESET.value, SEEDS.value) for x in experiments}
     done = load_rows(RESULTS.value)
 
-    def cost(experiment: "Experiment") -> float:
+    def cost(experiment: Experiment) -> float:
         packs = sweep.plan(runs[experiment.name], done=done)
         return sweep.predict(packs, done.values()).wall_seconds if packs else 0.0
 
@@ -128,7 +120,8 @@ def _run_and_report(
     for experiment in sorted(experiments, key=cost):
         wanted = runs[experiment.name]
         try:
-            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, _seconds_to(end), *place)
+            seconds = max(end - time.monotonic(), 0.0)
+            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, seconds, *place)
         except sweep.TimeUp as stopped:
             print(stopped)
             break
