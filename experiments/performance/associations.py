@@ -1,10 +1,10 @@
 """The size of `dana2025/heads` that performance is measured at: its packs, and PyTorch's way.
 
-The attention-only Transformer with d = 10, H = 21 on N = 50 tokens, batch 256. What the scripts
-beside this file share.
+The attention-only Transformer with d = 10, H = 21 on N = 50 tokens, batch 256. Shared by the
+scripts beside this file.
 """
 
-import contextlib
+import concurrent.futures
 import dataclasses
 import functools
 import itertools
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytorch
 
+from memobench.common import settings
 from memobench.core.module import count_parameters
-from memobench.core.run import Run
+from memobench.core.run import PackResult, Run
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runtime import local, worker
-from memobench.runtime.local import Outcome
 from memobench.tasks.associations import Associations
 
 torch: Any = pytorch.torch
@@ -89,16 +89,20 @@ def progress(packs: Sequence[packing.Pack]) -> list[list[float]]:
 def train_packs(
     packs: Sequence[packing.Pack],
     on_steps: Callable[[packing.Pack, int], None] = lambda pack, steps: None,
-) -> Iterator[Outcome]:
-    """Trains packs as a sweep without a folder does; yields each as it ends."""
-    engine = local.Threads(functools.partial(worker.work, None), on_steps)
-    with contextlib.closing(engine):
-        engine.submit(packs)
-        left = len(packs)
-        while left:
-            ended = engine.pop_ended(60.0)
-            left -= len(ended)
-            yield from ended
+) -> Iterator[PackResult]:
+    """Trains packs side by side as a sweep does, and makes their rows; yields each as it ends."""
+
+    @settings.pin
+    def train(pack: packing.Pack) -> PackResult:
+        result = worker.make_trainer(functools.partial(on_steps, pack))(pack)
+        worker.rows_of(pack, result)
+        return result
+
+    limits = local.limit_blas()
+    with concurrent.futures.ThreadPoolExecutor(local.n_workers()) as pool:
+        for future in concurrent.futures.as_completed([pool.submit(train, x) for x in packs]):
+            yield future.result()
+    limits.restore_original_limits()
 
 
 # --- PyTorch -----------------------------------------------------------------------------------

@@ -200,9 +200,9 @@ def _packed_sweep(packs: Sequence[packing.Pack]) -> tuple[float, float]:
     _forget_programs()
     started = time.perf_counter()
     compile_seconds = 0.0
-    for ended in train_packs(packs):
-        compile_seconds += sum(about["compile_seconds"] for _, about in ended.shards)
-        say(f"{len(ended.pack.runs)} sizes done after {time.perf_counter() - started:.0f} s")
+    for result in train_packs(packs):
+        compile_seconds += result.compile_seconds
+        say(f"{len(result.loss_R)} sizes done after {time.perf_counter() - started:.0f} s")
     return time.perf_counter() - started, compile_seconds
 
 

@@ -29,13 +29,11 @@ class Command:
         `memobench --help`.
       arguments: their name in the usage; "" for a command without any.
       flags: those that the command knows.
-      more: returns text below its `--help`.
     """
 
     run: Callable[[list[str]], None]
     arguments: str = ""
     flags: tuple[FlagHolder, ...] = ()
-    more: Callable[[], str] = lambda: ""
 
 
 class _Folder(flags.ArgumentParser[str]):
@@ -81,7 +79,7 @@ def format_command(words: str) -> str:
     return f"{program} {words}" + f" --results={RESULTS.value}" * RESULTS.present
 
 
-def choose(names: Sequence[str], preset: str | None = None) -> list["Experiment"]:
+def choose(names: Sequence[str], preset: str | None = None) -> list[Experiment]:
     """The experiments that names stand for, each once.
 
     Of those that one pattern matches only those with the preset are chosen, if any has it.

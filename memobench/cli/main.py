@@ -99,7 +99,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, list[str]]:
     if name is not None and name not in known:
         raise UserError(f"unknown command {name!r}{suggest(name, known, 0.6)}")
     try:
-        parsed, left = _parser(known, name).parse_known_args(words)
+        parsed, left = _parser(known).parse_known_args(words)
     except flags.Error as error:
         raise UserError(str(error)) from error
     flags.FLAGS.mark_as_parsed()
@@ -146,7 +146,7 @@ class _Parser(argparse_flags.ArgumentParser):
         raise UserError(f"{message}; {self.prog} --help says more")
 
 
-def _parser(known: Mapping[str, Command], chosen: str | None) -> _Parser:
+def _parser(known: Mapping[str, Command]) -> _Parser:
     descriptions = {name: inspect.getdoc(command.run) or "" for name, command in known.items()}
     width = max(map(len, descriptions))
     # With python -OO there are none.
@@ -166,7 +166,6 @@ def _parser(known: Mapping[str, Command], chosen: str | None) -> _Parser:
         of_command = each.add_parser(
             name,
             description=descriptions[name],
-            epilog=command.more() if name == chosen else "",
             inherited_absl_flags=_flag_values(command),
             formatter_class=_Formatter,
         )

@@ -35,14 +35,6 @@ class ClockTime(flags.ArgumentParser[float]):
             at = datetime.datetime.strptime(argument, "%H:%M").time()
         except ValueError:
             raise ValueError("give a time of day as HH:MM, such as 07:30") from None
-        return time.monotonic() + seconds_to(at, datetime.datetime.now())
-
-
-def seconds_to(at: datetime.time, now: datetime.datetime) -> float:
-    """Seconds to the next such time of day, more than 0.
-
-    >>> seconds_to(datetime.time(7), datetime.datetime(2026, 1, 1, 23, 30)) / 3600
-    7.5
-    """
-    seconds = (datetime.datetime.combine(now.date(), at) - now).total_seconds()
-    return seconds if seconds > 0 else seconds + 24 * 3600
+        now = datetime.datetime.now()
+        seconds = (datetime.datetime.combine(now, at) - now).total_seconds()
+        return time.monotonic() + seconds % (24 * 3600)

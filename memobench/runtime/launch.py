@@ -20,12 +20,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from memobench.common.errors import UserError, require, short_repr
+from memobench.common.errors import UserError, in_a_line, require, short_repr
 from memobench.core import plugins
 
 # Workers share a GPU's memory, of which JAX takes this much for one process.
@@ -114,6 +115,10 @@ class Launcher:
                 child.stdin.write(pickle.dumps((self._cores(place), work, self._n_started)))
                 child.stdin.flush()
             self._n_started += 1
+
+    def wait(self, seconds: float) -> None:
+        """Waits so long, or until a worker ends where that is seen at once."""
+        time.sleep(seconds)
 
     def pop_ended(self) -> list[str | None]:
         """The error of each worker that ended since the last call; None for one that is done."""
@@ -243,7 +248,7 @@ class Ray(Launcher):
             self._task: Any = ray.remote(max_retries=0, **needed)(_work_in_ray)
         except Exception as error:
             self.close()
-            raise UserError(f"on='ray': {_one_line(error)}") from error
+            raise UserError(f"on='ray': {in_a_line(error)}") from error
         self._share = min(1.0, needed["num_gpus"])
 
     def start(self, work: Work, n: int) -> None:
@@ -275,7 +280,7 @@ class Ray(Launcher):
             self._ray.get(task)
         except self._ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None) or error
-            return f"{type(cause).__name__}: {_one_line(cause)}"
+            return in_a_line(cause)
         return None
 
 
@@ -298,13 +303,9 @@ def _require_answer(address: str | None) -> None:
             pass
     except (OSError, ValueError) as error:
         raise UserError(
-            f"address={address!r} does not answer ({_one_line(error)}); "
+            f"address={address!r} does not answer ({in_a_line(error)}); "
             "start a cluster there or leave address out"
         ) from error
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 def _work_in_ray(work: Work, share: float, number: int) -> None:

@@ -1,5 +1,6 @@
 """One line for a sweep, of all its processes: runs done, model-steps per second, time left."""
 
+import collections
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -28,11 +29,11 @@ class Progress:
     def __init__(self, n_runs: int, enabled: bool) -> None:
         self.line = ""
         self._n_runs, self._steps_done = n_runs, 0
-        # By a pack's first run: the pack, seconds predicted and done of it, steps by its lease.
+        # By a pack's first run: the pack, seconds predicted and done of it, steps done.
         self._packs: dict[str, Pack] = {}
         self._seconds: dict[str, float] = {}
         self._done: dict[str, float] = {}
-        self._leased: dict[str, int] = {}
+        self._steps: collections.Counter[str] = collections.Counter()
         self._total = self._total_done = 0.0
         self._workers = 1
         self._waiting = 0
@@ -52,17 +53,17 @@ class Progress:
     def add(self, packs: Sequence[Pack], predicted: Prediction) -> None:
         """Adds packs and the seconds that they are predicted to take."""
         with self._lock:
-            self._workers, self._waiting = predicted.workers, 0
+            self._workers = predicted.workers
             for pack, seconds in zip(packs, predicted.seconds, strict=True):
                 first = pack.runs[0].run_id
-                self._packs[first], self._seconds[first] = pack, seconds
-                self._done[first], self._leased[first] = 0.0, 0
+                self._packs[first], self._seconds[first], self._done[first] = pack, seconds, 0.0
                 self._total += seconds
 
     def add_steps(self, pack: Pack, steps: int) -> None:
         """Counts model-steps of a pack that were done since the last call."""
         with self._lock:
             self._steps_done += steps
+            self._steps[pack.runs[0].run_id] += steps
             self._advance(pack, steps / sum(run.method.cost(run).steps for run in pack.runs))
 
     def read_leases(self, leases: Iterable[HeldLease]) -> None:
@@ -70,26 +71,17 @@ class Progress:
         for held in leases:
             pack = self._packs.get(held.about.get("first", ""))
             if pack:
-                first, done = pack.runs[0].run_id, int(held.about.get("done", 0))
-                self.add_steps(pack, max(0, done - self._leased[first]))
-                self._leased[first] = done
+                new = int(held.about.get("done", 0)) - self._steps[held.about["first"]]
+                if new > 0:
+                    self.add_steps(pack, new)
 
-    def finish(self, pack: Pack, elsewhere: bool = False) -> None:
-        """Counts all of a pack as done, also what it did not need, for runs ended early.
-
-        Args:
-          pack: that ended.
-          elsewhere: whether other processes train it, so that what is left is not counted.
-        """
+    def finish(self, pack: Pack) -> None:
+        """Counts all of a pack as done, also what it did not need, for runs ended early."""
         with self._lock:
-            if elsewhere:
-                first = pack.runs[0].run_id
-                self._total -= self._seconds[first] - self._done[first]
-            else:
-                self._advance(pack, 1.0)
+            self._advance(pack, 1.0)
 
     def wait_for(self, n_runs: int) -> None:
-        """Says that only runs of other processes are left, and how many."""
+        """Says that only runs of other processes are left, and how many; 0 for other ones too."""
         self._waiting = n_runs
 
     def show(self, runs_done: int) -> None:
@@ -112,10 +104,11 @@ class Progress:
 
     def _advance(self, pack: Pack, share: float) -> None:
         first = pack.runs[0].run_id
-        # A search may take more steps than were predicted.
-        seconds = min(self._seconds[first] * share, self._seconds[first] - self._done[first])
-        self._done[first] += seconds
-        self._total_done += seconds
+        if first in self._packs:  # Others were planned anew, of what is left of these.
+            # A search may take more steps than were predicted.
+            seconds = min(self._seconds[first] * share, self._seconds[first] - self._done[first])
+            self._done[first] += seconds
+            self._total_done += seconds
 
 
 def _clock(seconds: float) -> str:

@@ -10,11 +10,10 @@ import functools
 import logging
 import math
 import os
-import signal
-import threading
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import jax
@@ -33,17 +32,11 @@ from memobench.core.run import Pack, Run
 from memobench.optimizers import Optimizer
 from memobench.planner import costs, packing
 from memobench.runtime import launch, local, worker, workers
-from memobench.runtime.leases import Leases
-from memobench.runtime.local import Outcome, Shard
+from memobench.runtime.leases import STALE_SECONDS, Leases
 from memobench.runtime.progress import Progress
 from memobench.runtime.provenance import device_name
 from memobench.store import measures
 from memobench.store import results as store
-
-# How often a driver looks for what ended and for what others did.
-POLL_SECONDS = 1.0
-# How often a run is submitted whose packs end without a result and without a reason.
-MOST_WITHOUT_RESULT = 10
 
 _log = logging.getLogger("memobench")
 _ID = text_matching(r"[0-9a-f]{16}", "the id of a run")
@@ -70,7 +63,7 @@ def run(
 
     Args:
       runs: in any order; equal runs count once.
-      results: folder of shards to resume from and to write to; None keeps nothing on disk.
+      results: folder of shards to resume from and to write to; None keeps nothing.
       progress: whether to show one progress line on standard error.
       seconds: after which packs in training stop; checkpoints keep most of what they have done.
       processes: how many workers train, each a process of its own; None trains in this one.
@@ -108,29 +101,29 @@ def run(
     _check(wanted.values())
     if launcher:
         workers.require_importable(wanted.values())
-    workspace = None
-    if results is not None:
-        folder = store.check_writable(results).resolve()
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(tempfile.TemporaryDirectory()) if results is None else results
+        folder = store.check_writable(path).resolve()
         workspace = worker.Workspace(
-            folder, store.Reader(folder), Leases(folder), uuid.uuid4().hex[:8]
+            folder, store.Reader(folder), Leases(folder), uuid.uuid4().hex[:8], results is None
         )
-    require(wanted, "runs is empty. Pass at least one Run: [run, ...]")
-    rows: dict[str, dict] = {}
-    deadline = time.monotonic() + seconds
-    try:
-        for done in _train_missing(wanted, workspace, progress, launcher, deadline):
-            rows |= done
-            theorems.check(store.to_table(list(done.values())))
-    except KeyboardInterrupt as error:
-        kind = TimeUp if isinstance(error, TimeUp) else Interrupted
-        why = "the time is up" if kind is TimeUp else "interrupted"
-        raise kind(f"{why}: {_describe_saved(wanted.keys(), workspace, results)}") from error
-    return store.to_table([rows[run_id] for run_id in wanted])
+        require(wanted, "runs is empty. Pass at least one Run: [run, ...]")
+        rows: dict[str, dict] = {}
+        deadline = time.monotonic() + seconds
+        try:
+            for done in _train_missing(wanted, workspace, progress, launcher, deadline):
+                rows |= done
+                theorems.check(store.to_table(list(done.values())))
+        except KeyboardInterrupt as error:
+            kind = TimeUp if isinstance(error, TimeUp) else Interrupted
+            why = "the time is up" if kind is TimeUp else "interrupted"
+            raise kind(f"{why}: {_describe_saved(wanted.keys(), workspace, results)}") from error
+        return store.to_table([rows[run_id] for run_id in wanted])
 
 
-def _describe_saved(wanted: Set[str], workspace: worker.Workspace | None, results: Any) -> str:
+def _describe_saved(wanted: Set[str], workspace: worker.Workspace, results: Any) -> str:
     """A line that says how many runs are saved, and how to resume."""
-    if workspace is None:
+    if workspace.is_temporary:
         return "nothing was saved, for no results folder was given"
     done = wanted & workspace.reader.rows().keys()
     begun = (wanted & workspace.checkpoints.run_ids()) - done
@@ -197,7 +190,7 @@ def _check(runs: Iterable[Run]) -> None:
 
 def _train_missing(
     wanted: Mapping[str, Run],
-    workspace: worker.Workspace | None,
+    workspace: worker.Workspace,
     progress: bool,
     launcher: launch.Launcher | None,
     deadline: float,
@@ -208,39 +201,42 @@ def _train_missing(
       RunsFailed: runs could not be trained.
       TimeUp: `time.monotonic()` is past the deadline.
     """
-    known = workspace.reader.rows() if workspace else {}
+    known = workspace.reader.rows()
     for line in _describe_edited(wanted.values(), known.values()):
         _log.warning("%s", line)
     yield {run_id: known[run_id] for run_id in wanted if run_id in known}
     missing = {run_id: run for run_id, run in wanted.items() if run_id not in known}
     if not missing:
         return
+    runs, ids = list(wanted.values()), frozenset(missing)
+    packs = packing.plan_rest(runs, ids, jax.default_backend(), local.n_devices())
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(Progress(len(wanted), progress))
-        # Both outlast the pool, whose packs take a while to save where they are.
-        lease = workspace and workspace.leases.take((), kind="sweep", sweep=workspace.sweep)
-        if lease:
-            stack.enter_context(lease)
-        interrupted = stack.enter_context(_catch_interrupts())
-        driver: _Driver | workers.Watcher
+        workspace.leases.clear()
+        # Both outlast the workers, which take a while to save where they are.
+        lease = stack.enter_context(workspace.leases.take((), kind="sweep", sweep=workspace.sweep))
+        interrupted = stack.enter_context(workers.catch_signals())
+        place: launch.Launcher | local.Threads
         if launcher:
-            assert workspace
-            assert lease
-            launcher.begin(workspace.folder)
-            stack.enter_context(contextlib.closing(launcher))
-            runs = wanted.values()
-            driver = workers.Watcher(runs, missing, workspace, launcher, lease, bar)
+            # A shard's date is older than its name, by as much as it took to write.
+            since = workspace.reader.newest - STALE_SECONDS
+            work: Any = functools.partial(
+                workers.work_apart, str(workspace.folder), since, workspace.sweep, runs, ids
+            )
+            place, work = launcher, launch.Work.make(work)
         else:
-            pool = local.Threads(functools.partial(worker.work, workspace), bar.add_steps)
-            stack.enter_context(contextlib.closing(pool))
-            driver = _Driver(wanted.values(), missing, workspace, pool, bar)
+            place = local.Threads()
+            work = functools.partial(workers.work, workspace, runs, ids, packs, bar.add_steps)
+        bar.add(packs, costs.predict(packs, device_name(jax.devices()[0]), place.n))
+        place.begin(workspace.folder)
+        stack.enter_context(contextlib.closing(place))
+        driver = workers.Watcher(missing, packs, workspace, place, work, lease, bar)
         try:
             for rows in driver.rows():
                 if interrupted.is_set():
                     raise KeyboardInterrupt
                 bar.show(len(wanted) - len(missing))
-                if lease:
-                    lease.update(line=bar.line)
+                lease.update(line=bar.line)
                 if rows:
                     yield rows
                 if time.monotonic() > deadline and driver.has_work:
@@ -248,13 +244,14 @@ def _train_missing(
         except (KeyboardInterrupt, GeneratorExit):  # Raised here, or while rows were looked at.
             stopping = "stopping: packs save where they are at their next steps"
             _log.warning("%s", stopping)
-            if lease:
-                lease.update(line=stopping)
-                lease.beat()
+            lease.update(line=stopping)
+            lease.beat()
             raise
     if driver.lost:
         others = "; the others are done, and the same command tries these again"
-        raise RunsFailed(_describe_lost(driver.lost, len(wanted)) + others * bool(workspace))
+        raise RunsFailed(
+            _describe_lost(driver.lost, len(wanted)) + others * (not workspace.is_temporary)
+        )
 
 
 def _describe_lost(reasons: Mapping[str, str], n_wanted: int) -> str:
@@ -279,148 +276,3 @@ def _describe_edited(runs: Iterable[Run], rows: Iterable[Mapping[str, Any]]) -> 
             f"{pluralize(count, 'run')} of the {noun} {name!r} were made by other code, before it "
             "was edited; the folder keeps them as another entry"
         )
-
-
-@contextlib.contextmanager
-def _catch_interrupts() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C and SIGTERM set, beside raising KeyboardInterrupt.
-
-    The exception is lost if it is raised in a callback of the garbage collector, and JAX has one.
-    A second SIGTERM changes nothing, a second Ctrl-C ends what the first began. A handler of the
-    caller's stays in place, and so does a signal that is ignored.
-    """
-    happened = threading.Event()
-
-    def remember(before: Callable[..., Any]) -> Callable[..., None]:
-        def note(number: int, frame: Any) -> None:
-            again = happened.is_set() and number == signal.SIGTERM
-            happened.set()
-            if not again:
-                before(number, frame)
-
-        return note
-
-    replaced: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        on_ctrl_c = signal.getsignal(signal.SIGINT)
-        if callable(on_ctrl_c):
-            replaced[signal.SIGINT] = signal.signal(signal.SIGINT, remember(on_ctrl_c))
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            raised = remember(signal.default_int_handler)
-            replaced[signal.SIGTERM] = signal.signal(signal.SIGTERM, raised)
-    try:
-        yield happened
-    finally:
-        for number, before in replaced.items():
-            signal.signal(number, before)
-
-
-class _Driver:
-    """Hands missing runs to threads of this process until shards have them.
-
-    Attributes:
-      missing: the runs that no shard has, by id.
-      lost: the reason for each run that cannot be trained here, by id.
-    """
-
-    def __init__(
-        self,
-        wanted: Iterable[Run],
-        missing: dict[str, Run],
-        workspace: worker.Workspace | None,
-        pool: local.Threads,
-        bar: Progress,
-    ) -> None:
-        self._wanted, self.missing, self.lost = tuple(wanted), missing, dict[str, str]()
-        self._workspace, self._pool, self._bar = workspace, pool, bar
-        self._packs_out, self._awaits_lost = 0, False
-        self._tries = collections.Counter[str]()
-
-    def rows(self) -> Iterator[dict[str, dict]]:
-        """Yields rows by run id as they arrive, and an empty dict now and then."""
-        while True:
-            if not self._packs_out:
-                left = self._open_runs()
-                if not left:
-                    # Others may train what is lost here, on devices with more memory.
-                    yield self._collect([self.missing[run_id] for run_id in self.lost])
-                    self.lost = {x: why for x, why in self.lost.items() if x in self.missing}
-                    self._awaits_lost = bool(self.lost.keys() & self._leased_ids())
-                    if not self._awaits_lost:
-                        return
-                    self._wait(len(self.lost))
-                    continue
-                if tries := max(self._tries[run.run_id] for run in left):
-                    # A network file system may show a shard late.
-                    time.sleep(POLL_SECONDS * tries)
-                    yield self._collect(left)
-                    left = self._open_runs()
-                if not self._submit(left):
-                    # Others train all of them.
-                    self._wait(len(left))
-                    yield self._collect(left)
-                    continue
-            for ended in self._pool.pop_ended(POLL_SECONDS):
-                self._packs_out -= 1
-                yield self._settle(ended)
-            yield {}
-
-    @property
-    def has_work(self) -> bool:
-        """True while runs are left to train or to wait for."""
-        return bool(self._open_runs()) or self._awaits_lost
-
-    def _wait(self, n_runs: int) -> None:
-        """Waits a moment for runs that other processes train."""
-        self._bar.wait_for(n_runs)
-        time.sleep(POLL_SECONDS)
-
-    def _leased_ids(self) -> frozenset[str]:
-        """The ids of runs that other processes train."""
-        return self._workspace.leases.leased_ids() if self._workspace else frozenset()
-
-    def _open_runs(self) -> list[Run]:
-        """The runs that are missing and not lost."""
-        return [run for run_id, run in self.missing.items() if run_id not in self.lost]
-
-    def _submit(self, runs: list[Run]) -> bool:
-        """Submits those of the runs that nobody has leased, and tells if there are any."""
-        if self._workspace:
-            self._workspace.leases.clear()
-            others = self._leased_ids()
-            runs = [run for run in runs if run.run_id not in others]
-        left = {run.run_id for run in runs}
-        packs = packing.plan_rest(self._wanted, left, self._pool.platform, self._pool.n_devices)
-        self._bar.add(packs, predict(packs))
-        self._pool.submit(packs)
-        self._packs_out += len(packs)
-        return bool(packs)
-
-    def _settle(self, ended: Outcome) -> dict[str, dict]:
-        """The rows of a pack that ended; its other runs are tried again, or given up as lost."""
-        # In this order: what is released between the two is in a shard.
-        others = self._leased_ids()
-        rows = self._collect(ended.pack.runs, ended.shards)
-        unfinished = [x for x in ended.pack.runs if x.run_id in self.missing]
-        left = [x for x in unfinished if x.run_id not in others]
-        self._bar.finish(ended.pack, elsewhere=len(unfinished) == len(ended.pack.runs) and not left)
-        self._tries.update(run.run_id for run in left)
-        # Without an error others may have leased runs and died since, which is nobody's fault.
-        most = 0 if ended.error else MOST_WITHOUT_RESULT
-        reason = ended.error or "its worker ended without a result"
-        self.lost |= {x.run_id: reason for x in left if self._tries[x.run_id] > most}
-        if ended.error:
-            _log.warning("%s failed: %s", pluralize(len(left), "run"), reason)
-        return rows
-
-    def _collect(self, runs: Iterable[Run], shards: Iterable[Shard] = ()) -> dict[str, dict]:
-        """The rows of runs that are done, which are removed from `missing`."""
-        if self._workspace:
-            rows = self._workspace.reader.rows()
-        else:
-            made = (row for shard in shards for row in store.with_provenance(*shard))
-            rows = {row["run_id"]: row for row in made}
-        found = [x.run_id for x in runs if x.run_id in rows and x.run_id in self.missing]
-        for run_id in found:
-            del self.missing[run_id]
-        return {run_id: rows[run_id] for run_id in found}

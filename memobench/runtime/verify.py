@@ -10,11 +10,10 @@ compared with its run, whether the row names it or not; the summary counts the r
 
 import collections
 import contextlib
-import dataclasses
 import math
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from memobench import certificates
 from memobench.analysis import seeds as analysis
@@ -35,45 +34,32 @@ from memobench.core import module as models
 from memobench.core.cells import check_code, from_cells
 from memobench.core.run import Run
 from memobench.methods.capacity import LISTED
+from memobench.planner import packing
+from memobench.runtime import worker
 from memobench.store import results, rows
 
 # How far rounding takes two measurements of a run apart: relatively, or absolutely close to zero.
 SAME = {"within": 1e-4, "zero": 1e-6}
 # Columns in which rows of a table had better agree.
 _PROVENANCE = ("commit", "device", "memobench", "jax")
-# How many items of a long list are shown.
-_SHOWN = 5
 
 _Row = Mapping[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """The result of `verify`.
 
     Attributes:
-      shards: the number of shards that could be read.
-      runs: the number of their runs.
+      summary: a line of counts.
       errors: a line each.
       notes: a line each.
-      without_weights: the number of runs whose weights are neither here nor can be made again.
-      recomputed: whether the weights of all others were run and compared.
+      runs: the number of runs that could be read.
     """
 
-    shards: int
-    runs: int
+    summary: str
     errors: tuple[str, ...]
     notes: tuple[str, ...]
-    without_weights: int
-    recomputed: bool
-
-    @property
-    def summary(self) -> str:
-        counts = (self.shards, self.runs, len(self.errors), len(self.notes))
-        text = ", ".join(map(pluralize, counts, ("shard", "run", "error", "note")))
-        text += f"; nothing could check the measures of {pluralize(self.without_weights, 'run')}"
-        others = self.runs - self.without_weights
-        return text if self.recomputed else f"{text}, --recompute checks those of {others:,}"
+    runs: int
 
 
 @settings.pin
@@ -90,17 +76,15 @@ def verify(folder: results.Path, recompute: bool = False) -> Report:
     """
     folder = results.require_folder(folder, "name one of shards")
     check = _Check(folder, recompute)
-    for path in results.shard_paths(folder):
-        check.file(path)
-    check.theory()
-    return Report(
-        shards=check.n_shards,
-        runs=len(check.first),
-        errors=tuple(check.errors),
-        notes=tuple(check.notes()),
-        without_weights=len(check.first.keys() - check.with_weights),
-        recomputed=recompute,
-    )
+    n_shards = sum(check.check_file(path) for path in results.shard_paths(folder))
+    check.check_theory()
+    notes = tuple(check.list_notes())
+    n_runs, n_checked = len(check.first), len(check.first.keys() & check.with_weights)
+    counts = (n_shards, n_runs, len(check.errors), len(notes))
+    summary = ", ".join(map(pluralize, counts, ("shard", "run", "error", "note")))
+    summary += f"; nothing could check the measures of {pluralize(n_runs - n_checked, 'run')}"
+    summary += "" if recompute else f", --recompute checks those of {n_checked:,}"
+    return Report(summary, tuple(check.errors), notes, n_runs)
 
 
 class _Check:
@@ -108,46 +92,46 @@ class _Check:
 
     def __init__(self, folder: pathlib.Path, recompute: bool) -> None:
         self._folder, self._recompute = folder, recompute
-        self.n_shards = 0
         self.errors: list[str] = []
-        # The runs of each note.
+        # The runs of each note, and the number of rows with each value of a column of provenance.
         self._noted: dict[str, list[str]] = collections.defaultdict(list)
         self._provenance = {x: collections.Counter[str]() for x in _PROVENANCE}
         # The place and the measures of every run, where it was found first.
         self.first: dict[str, tuple[str, _Row]] = {}
-        # Runs whose weights are here and can be run, or can be made again.
+        # Runs with weights that are here, or can be made again.
         self.with_weights: set[str] = set()
         self._rows: list[dict[str, Any]] = []
         self._lists = set(rows.lists())
         self._files: set[str] = set()
-        with self._errors_at("the weights cannot be listed"):
+        with self._catch_errors("the weights cannot be listed"):
             self._files = results.weights_names(folder)
 
-    def file(self, path: pathlib.Path) -> None:
+    def check_file(self, path: pathlib.Path) -> bool:
+        """Checks a shard and its rows; tells if it could be read."""
         name = escape_unprintable(path.name)
         try:
             read, provenance = results.read_shard(path)
         except Exception as error:
             self.errors.append(f"{name}: {reason(error)}; none of its rows is read")
-            return
-        self.n_shards += 1
+            return False
         for column, counts in self._provenance.items():
             counts[str(provenance.get(column))] += len(read)
         for i, row in enumerate(read, start=1):
-            self._row(f"{name}, row {i} ({row['run_id']})", row)
+            self._check_row(f"{name}, row {i} ({row['run_id']})", row)
             if str(provenance.get("commit")).endswith("+"):
                 self._noted["by code that differed from its commit"].append(row["run_id"])
+        return True
 
-    def _row(self, place: str, row: dict[str, Any]) -> None:
+    def _check_row(self, place: str, row: dict[str, Any]) -> None:
         # Lists take most of the memory, and no theorem is about them.
         compared = {name: x for name, x in row.items() if name not in self._lists}
         self._rows.append({**compared, "place": place})
         row = {name: row.get(name) for name in rows.all_columns()}
         measures = {name: row[name] for name in (*rows.MEASURES, "status", "method")}
         before, first = self.first.setdefault(row["run_id"], (place, measures))
-        with self._errors_at(place):
+        with self._catch_errors(place):
             _require_same(measures, first, f"{before} has", "delete the wrong one")
-        with self._errors_at(place):
+        with self._catch_errors(place):
             try:
                 run = from_cells(row)
                 check_code([run])
@@ -155,25 +139,25 @@ class _Check:
                 # Only with the file that defines the kind can it be checked.
                 self._noted[f"not checked, as {error}"].append(row["run_id"])
                 return
-            with self._errors_at(place):
+            with self._catch_errors(place):
                 _check_model(run, row)
-            with self._errors_at(place):
-                self._check_weights(run, row)
+            with self._catch_errors(place):
+                self._check_file_of_weights(run, row)
             if run.method.cost(run).closed_form:
                 self.with_weights.add(run.run_id)
                 if self._recompute and place == before:
                     _make_again(run, measures)
 
     @contextlib.contextmanager
-    def _errors_at(self, place: str) -> Iterator[None]:
+    def _catch_errors(self, place: str) -> Iterator[None]:
         """Turns an exception within the block into an error of the report."""
         try:
             yield
         except Exception as error:
             self.errors.append(f"{place}: {in_a_line(error)}")
 
-    def _check_weights(self, run: Run, row: _Row) -> None:
-        """Raises UserError where the file of a run's weights is not what its row says."""
+    def _check_file_of_weights(self, run: Run, row: _Row) -> None:
+        """Raises UserError where the file of a run's weights is not the one that its row names."""
         path = results.weights_path(self._folder, run.run_id)
         if path.name not in self._files:
             if row["weights_digest"] is not None:
@@ -197,15 +181,15 @@ class _Check:
         if self._recompute:
             check_weights(run, row, counting.count(certificate, ["float32"]))
 
-    def theory(self) -> None:
+    def check_theory(self) -> None:
         """Compares all rows with theorems and with certified optima, whichever shard has these."""
-        with self._errors_at("not all rows could be compared with theorems"):
+        with self._catch_errors("not all rows could be compared with theorems"):
             table = analysis.add_floors(results.to_table(self._rows))
             for limit, measured, beyond in theorems.violations(table):
                 for place, value in zip(table["place"][beyond], measured[beyond], strict=True):
                     self.errors.append(f"{place}: beyond {limit}: {value:.6g} measured")
 
-    def notes(self) -> Iterator[str]:
+    def list_notes(self) -> Iterator[str]:
         for name, counts in self._provenance.items():
             if len(counts) > 1:
                 listed = (f"{value} ({n:,} runs)" for value, n in counts.most_common())
@@ -221,8 +205,22 @@ class _Check:
 
 def check_weights(run: Run, row: _Row, counted: _Row) -> None:
     """Raises UserError where a row differs from the counts of its weights."""
+
+    def check(name: str, known: float, zero: float = 0.0) -> None:
+        require(
+            agree(row[name], known, 1e-3, zero),
+            f"{name}={short_repr(row[name])}, but the weights that were kept have "
+            f"{short_repr(known)}; delete the wrong one",
+        )
+
     if row.get("best_bits") is not None:
-        _check_best(row, counted["bits"])
+        check("best_bits", counted["bits"])
+        most = max(row["bits"], *(bits for bits_L in row["rung_bits"] for bits in bits_L))
+        require(
+            most <= row["best_bits"] + LISTED,
+            f"best_bits must be the most of all models, {short_repr(most)}, got "
+            f"{short_repr(row['best_bits'])}. Delete the row",
+        )
         return
     first = counted["first"]
     require(
@@ -231,36 +229,12 @@ def check_weights(run: Run, row: _Row, counted: _Row) -> None:
         "delete them",
     )
     # An example may be on the edge: rows are measured in float32, weights in double precision.
-    edge = max(1.5 / counted["n_examples"], within := 1e-3)
-    n_answers, chance = run.task.n_predicted, run.task.chance
-    zeros = {
-        "accuracy": edge,
-        "memorized": edge * n_answers / (1 - chance),
-        "bits": within * n_answers * math.log2(run.task.n_choices or 2),
-        "loss": 1e-5,
-    }
-    for name, zero in zeros.items():
-        require(
-            agree(row[name], counted[name], within, zero),
-            f"{name}={short_repr(row[name])}, but the weights that were kept have "
-            f"{short_repr(counted[name])}; delete the wrong one",
-        )
-
-
-def _check_best(row: _Row, bits: float) -> None:
-    """Raises UserError unless weights of these bits are the best of all models of the row."""
-    best = row["best_bits"]
-    require(
-        agree(best, bits, 1e-3),
-        f"best_bits={short_repr(best)}, but the weights that were kept know "
-        f"{short_repr(bits)}; delete the wrong one",
-    )
-    most = max(row["bits"], *(bits for bits_L in row["rung_bits"] for bits in bits_L))
-    require(
-        most <= best + LISTED,
-        f"best_bits must be the most of all models, {short_repr(most)}, got "
-        f"{short_repr(best)}. Delete the row",
-    )
+    edge = max(1.5 / counted["n_examples"], 1e-3)
+    n_answers = run.task.n_predicted
+    check("accuracy", counted["accuracy"], edge)
+    check("memorized", counted["memorized"], edge * n_answers / (1 - run.task.chance))
+    check("bits", counted["bits"], 1e-3 * n_answers * math.log2(run.task.n_choices or 2))
+    check("loss", counted["loss"], 1e-5)
 
 
 def _check_model(run: Run, row: _Row) -> None:
@@ -274,9 +248,6 @@ def _check_model(run: Run, row: _Row) -> None:
 
 def _make_again(run: Run, measures: _Row) -> None:
     """Raises UserError where a run's weights, made again, have other measures."""
-    from memobench.planner import packing
-    from memobench.runtime import worker
-
     pack = packing.make_pack([run])
     (row,) = worker.rows_of(pack, run.method.train(pack, lambda steps: None))
     # Some cannot be made, and their rows say so.
@@ -285,18 +256,17 @@ def _make_again(run: Run, measures: _Row) -> None:
     _require_same(measures, made, "weights that were made again have", "delete the row")
 
 
-def _require_same(measures: _Row, others: _Row, whose: str, fix: str) -> None:
+def _require_same(measures: _Row, others: _Row, source: str, fix: str) -> None:
     """Raises UserError where measures differ from others of the same run."""
     for name, other in others.items():
         require(
             agree(measures[name], other, **SAME),
-            f"{name}={short_repr(measures[name])}, but {whose} {short_repr(other)}, which is more "
+            f"{name}={short_repr(measures[name])}, but {source} {short_repr(other)}, which is more "
             f"than rounding; {fix}",
         )
 
 
 def _abridge(texts: Iterable[str]) -> str:
-    """The first few texts of a list, and the number of the others."""
+    """The first five texts of a list, and the number of the others."""
     listed = list(texts)
-    more = f" and {len(listed) - _SHOWN:,} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more
+    return ", ".join(listed[:5]) + (f" and {len(listed) - 5:,} more" if listed[5:] else "")

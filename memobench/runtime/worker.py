@@ -30,7 +30,6 @@ from memobench.numerics import metrics
 from memobench.planner import packing
 from memobench.runtime import checkpoints
 from memobench.runtime.leases import Leases
-from memobench.runtime.local import Shard
 from memobench.runtime.provenance import device_name, provenance
 from memobench.store import curves, measures
 from memobench.store import results as store
@@ -48,12 +47,15 @@ class Workspace:
       reader: of its shards.
       leases: of runs in training.
       sweep: the name of the sweep, which leases of this process give.
+      is_temporary: whether the folder goes with the sweep, so that it needs no checkpoints and no
+        weights.
     """
 
     folder: pathlib.Path
     reader: store.Reader
     leases: Leases
     sweep: str = ""
+    is_temporary: bool = False
 
     @property
     def checkpoints(self) -> checkpoints.Folder:
@@ -62,18 +64,13 @@ class Workspace:
 
 
 @settings.pin
-def work(
-    workspace: Workspace | None, pack: Pack, on_steps: OnSteps = lambda steps: None
-) -> list[Shard]:
+def work(workspace: Workspace, pack: Pack, on_steps: OnSteps = lambda steps: None) -> None:
     """Trains those of a pack's runs that are neither done nor leased elsewhere.
 
     Args:
-      workspace: the folder the shards are written to; None trains all and writes nothing.
+      workspace: the folder to which shards are written.
       pack: one pack; where it does not fit in memory it becomes several.
       on_steps: called with the number of model-steps done since its last call.
-
-    Returns:
-      The shards, written ones too.
 
     Raises:
       DoesNotFit: a run is too large for the device.
@@ -81,9 +78,6 @@ def work(
       UserError: no run of the pack can be made, or what came out is not what rows may say.
     """
     runs.check_code(pack.runs)  # Files may have been edited since another process planned the pack.
-    if workspace is None:
-        trained = train_within_memory(pack, _make_trainer(on_steps))
-        return [shard for pack, result in trained for shard in _shards(pack, result)]
     name = store.shard_name(run.run_id for run in pack.runs)
     lease = workspace.leases.take(
         [run.run_id for run in pack.runs],
@@ -100,7 +94,7 @@ def work(
         free = lease.run_ids - workspace.reader.rows().keys()
         pack = packing.subset(pack, [run for run in pack.runs if run.run_id in free])
         if not pack.runs:
-            return []
+            return
 
         def count_steps(steps: int) -> None:
             lease.update(done=lease.about["done"] + steps)
@@ -112,14 +106,15 @@ def work(
             f"on {device_name(jax.devices()[0])}, process {os.getpid()}"
         )
         try:
-            trained = train_within_memory(pack, _make_trainer(count_steps, workspace.checkpoints))
-            return [x for part, result in trained for x in _write(workspace, part, result, note)]
+            saved = None if workspace.is_temporary else workspace.checkpoints
+            for part, result in train_within_memory(pack, make_trainer(count_steps, saved)):
+                _write(workspace, part, result, note)
         except BaseException:
             note(traceback.format_exc().rstrip())
             raise
 
 
-def _make_trainer(
+def make_trainer(
     on_steps: OnSteps, saved: checkpoints.Folder | None = None
 ) -> Callable[[Pack], PackResult]:
     """A function that trains a pack by the method of its runs, and times it."""
@@ -149,15 +144,15 @@ def _make_trainer(
 
 def _write(
     workspace: Workspace, pack: Pack, result: PackResult, note: Callable[[str], None]
-) -> list[Shard]:
+) -> None:
     """Writes weights and then their shards, and discards the checkpoints of its runs."""
     shards = _shards(pack, result)
     row_of = {row["run_id"]: row for rows, _ in shards for row in rows}
-    files = list(weights_of(pack, result))
+    files = [] if workspace.is_temporary else list(weights_of(pack, result))
     # A lease may have run out while this process was suspended, and another trained its runs.
     done = workspace.reader.rows().keys()
     try:
-        for run, data in zip(pack.runs, files, strict=True):
+        for run, data in zip(pack.runs, files, strict=False):
             if data:
                 row_of[run.run_id]["weights_digest"] = certificates.digest(data)
                 if run.run_id not in done:
@@ -172,11 +167,10 @@ def _write(
     except OSError as error:
         raise store.unwritable_error(workspace.folder, error) from error
     workspace.checkpoints.discard(row_of)
-    return shards
 
 
-def _shards(pack: Pack, result: PackResult) -> list[Shard]:
-    """The shards of a pack: one, or one for each list of devices that trained its runs in turn.
+def _shards(pack: Pack, result: PackResult) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+    """Rows and provenance of a pack, for each list of devices that trained its runs in turn.
 
     Raises UserError for what no reader would accept: nothing is written then.
     """

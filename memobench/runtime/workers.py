@@ -12,20 +12,19 @@ import logging
 import pathlib
 import signal
 import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
 
 from memobench.common import settings
 from memobench.common.errors import Unwritable, describe, escape_unprintable, require
+from memobench.common.notation import pluralize
 from memobench.core.run import Run
-from memobench.planner import costs, packing
+from memobench.planner import packing
 from memobench.runtime import launch, local, worker
-from memobench.runtime.leases import STALE_SECONDS, HeldLease, Lease, Leases
+from memobench.runtime.leases import HeldLease, Lease, Leases
 from memobench.runtime.progress import Progress
-from memobench.runtime.provenance import device_name
 from memobench.store import results as store
 
 # How often a worker and the process that watches it poll the folder.
@@ -38,56 +37,87 @@ _log = logging.getLogger("memobench")
 
 @settings.pin
 def work(
-    folder: str,
-    since: float,
-    sweep: str,
-    runs: Iterable[Run],
-    missing: Iterable[str],
+    workspace: worker.Workspace,
+    runs: list[Run],
+    missing: frozenset[str],
+    packs: list[packing.Pack],
+    on_steps: Callable[[packing.Pack, int], None],
     number: int,
+    stop: threading.Event,
 ) -> None:
     """Trains one free pack after another, until none is left.
 
-    Ctrl-C and SIGTERM stop it at the next steps of its pack, which is saved.
-
     Args:
-      folder: of the results.
-      since: the date of the oldest shard that may be new.
-      sweep: its name, which leases give.
+      workspace: of the sweep.
       runs: all of the sweep, by which packs are planned.
       missing: the ids of those that no older shard has.
+      packs: to begin with, if they are planned already.
+      on_steps: called with a pack and the number of model-steps done since its last call.
       number: of the worker, by which workers begin with different packs.
+      stop: an event that stops it at the next steps of its pack, which is saved.
     """
-    runs, missing, failures = list(runs), set(missing), list[Lease]()
-    workspace = worker.Workspace(
-        pathlib.Path(folder), store.Reader(folder, since), Leases(folder), sweep
-    )
-    leases = workspace.leases
+    leases, failures = workspace.leases, list[Lease]()
+
+    def check_stop(pack: packing.Pack, steps: int) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        on_steps(pack, steps)
+
     with contextlib.ExitStack() as stack:
-        stop = stack.enter_context(_catch_signals())
-        while packs := _plan_free(workspace, runs, missing):
+        packs = packs or _plan_free(workspace, runs, missing)
+        while packs:
             first = number % len(packs)
             for pack in packs[first:] + packs[:first]:
-                try:
-                    _raise_if_set(stop, 0)
-                    worker.work(workspace, pack, functools.partial(_raise_if_set, stop))
-                except KeyboardInterrupt:
+                if stop.is_set():
                     return
+                try:
+                    worker.work(workspace, pack, functools.partial(check_stop, pack))
+                except KeyboardInterrupt:
+                    if stop.is_set():
+                        return
+                    raise
                 except Unwritable:
                     raise
                 except Exception as error:
                     left = {run.run_id for run in pack.runs} - workspace.reader.rows().keys()
                     why = escape_unprintable(describe(error))
-                    lease = leases.take(left, kind="failed", sweep=sweep, error=why)
+                    lease = leases.take(left, kind="failed", sweep=workspace.sweep, error=why)
                     failures.append(stack.enter_context(lease))
-            time.sleep(0.1)
-        while any(x.run_ids - leases.leased_ids(besides=x) for x in failures) and not stop.is_set():
-            if not any(_is_live(x, sweep, "sweep") for x in leases.read()):
+            if packs := _plan_free(workspace, runs, missing):
+                stop.wait(0.1)  # Others are about to lease these, or had them leased.
+        while any(x.run_ids - leases.leased_ids(besides=x) for x in failures):
+            if not any(_is_live(x, workspace.sweep, "sweep") for x in leases.read()):
                 return  # The watching process is gone.
-            time.sleep(POLL_SECONDS / 2)
+            if stop.wait(POLL_SECONDS / 2):
+                return
+
+
+def work_apart(
+    folder: str,
+    since: float,
+    sweep: str,
+    runs: list[Run],
+    missing: frozenset[str],
+    number: int,
+) -> None:
+    """Does the same in a process of its own, which Ctrl-C and SIGTERM stop.
+
+    Args:
+      folder: of the results.
+      since: the date of the oldest shard that may be new.
+      sweep: its name, which leases give.
+      runs: see `work`.
+      missing: see `work`.
+      number: see `work`.
+    """
+    reader, leases = store.Reader(folder, since), Leases(folder)
+    workspace = worker.Workspace(pathlib.Path(folder), reader, leases, sweep)
+    with catch_signals() as stop:
+        work(workspace, runs, missing, [], lambda pack, steps: None, number, stop)
 
 
 def _plan_free(
-    workspace: worker.Workspace, runs: list[Run], missing: set[str]
+    workspace: worker.Workspace, runs: list[Run], missing: frozenset[str]
 ) -> list[packing.Pack]:
     """The packs of the runs that are neither done nor leased."""
     # In this order: what is released between the two is in a shard.
@@ -96,22 +126,31 @@ def _plan_free(
     return packing.plan_rest(runs, free, jax.default_backend(), local.n_devices())
 
 
-def _raise_if_set(stop: threading.Event, steps: int) -> None:
-    if stop.is_set():
-        raise KeyboardInterrupt
-
-
 @contextlib.contextmanager
-def _catch_signals() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C, SIGTERM and launchers set. Nothing is raised: JAX may work."""
-    stop = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    in_main = threading.current_thread() is threading.main_thread()
-    before = {x: signal.signal(x, lambda *_: stop.set()) for x in numbers if in_main}
+def catch_signals() -> Iterator[threading.Event]:
+    """Yields an event that Ctrl-C, SIGTERM and launchers set.
+
+    Nothing is raised at first, which JAX may lose or take amiss; a second Ctrl-C raises
+    KeyboardInterrupt. Handlers of the caller's stay in place, and so do signals that are ignored.
+    """
+    stop, default = threading.Event(), (signal.SIG_DFL, signal.default_int_handler)
+
+    def set_stop(number: int, frame: Any) -> None:
+        del frame
+        stop.set()
+        if number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)
+
+    replaced = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+        replaced = {x: signal.getsignal(x) for x in numbers if signal.getsignal(x) in default}
+    for number in replaced:
+        signal.signal(number, set_stop)
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in replaced.items():
             signal.signal(number, handler)
 
 
@@ -142,25 +181,19 @@ class Watcher:
 
     def __init__(
         self,
-        runs: Iterable[Run],
         missing: dict[str, Run],
+        packs: list[packing.Pack],
         workspace: worker.Workspace,
-        launcher: launch.Launcher,
+        launcher: launch.Launcher | local.Threads,
+        work: Any,
         lease: Lease,
         bar: Progress,
     ) -> None:
-        self.missing, self.lost, self._runs = missing, dict[str, str](), list(runs)
-        self._workspace, self._launcher, self._bar, self._lease = workspace, launcher, bar, lease
+        self.missing, self.lost = missing, dict[str, str]()
+        self._packs, self._workspace, self._launcher = packs, workspace, launcher
+        self._work, self._bar, self._lease = work, bar, lease
         # Workers that died since a run was done, and the reason of the last.
         self._deaths, self._why = 0, "its workers ended without a result"
-        # A shard's date is older than its name, by as much as it took to write.
-        since = workspace.reader.newest - STALE_SECONDS
-        of = (str(workspace.folder), since, workspace.sweep, self._runs, frozenset(missing))
-        self._work = launch.Work.make(functools.partial(work, *of))
-        # Only for the progress line: workers plan for what they run on.
-        platform, name = jax.default_backend(), device_name(jax.devices()[0])
-        self._packs = packing.plan_rest(self._runs, missing, platform, local.n_devices())
-        self._bar.add(self._packs, costs.predict(self._packs, name, launcher.n))
 
     @property
     def has_work(self) -> bool:
@@ -168,7 +201,10 @@ class Watcher:
 
     def rows(self) -> Iterator[dict[str, dict[str, Any]]]:
         """Yields rows by run id as they arrive, and an empty dict now and then."""
-        while True:
+        held = self._workspace.leases.read()
+        while self.has_work:
+            self._start(held)
+            self._launcher.wait(POLL_SECONDS)
             ended = self._launcher.pop_ended()
             held = self._workspace.leases.read()
             # Only now: what was released before is in a shard.
@@ -176,10 +212,6 @@ class Watcher:
             new = {x: found[x] for x in self.missing if x in found}
             self._settle(new, held, ended)
             yield new
-            if not self.has_work:
-                return
-            self._start(held)
-            time.sleep(POLL_SECONDS)
 
     def _settle(
         self, new: Mapping[str, Any], held: list[HeldLease], ended: list[str | None]
@@ -191,7 +223,8 @@ class Watcher:
             self._deaths, self._why = self._deaths + 1, why
             _log.warning("%s", why)
         failed = [x for x in held if _is_live(x, self._workspace.sweep, "failed")]
-        self._give_up({x: lease.about["error"] for lease in failed for x in lease.run_ids})
+        for lease in failed:
+            self._give_up(lease.run_ids, lease.about["error"])
         self._bar.read_leases(held)
         packs, self._packs = self._packs, []
         for pack in packs:
@@ -203,12 +236,13 @@ class Watcher:
     def _is_open(self, run_id: str) -> bool:
         return run_id in self.missing and run_id not in self.lost
 
-    def _give_up(self, reasons: Mapping[str, str]) -> None:
+    def _give_up(self, run_ids: Iterable[str], why: str) -> None:
         """Leases runs that cannot be trained, so that no worker tries them again."""
-        new = {x: why for x, why in reasons.items() if self._is_open(x)}
-        self.lost |= new
+        new = {x for x in run_ids if self._is_open(x)}
         if new:
-            self._lease.run_ids |= new.keys()
+            _log.warning("%s failed: %s", pluralize(len(new), "run"), why)
+            self.lost |= dict.fromkeys(new, why)
+            self._lease.run_ids |= new
             self._lease.beat()
 
     def _start(self, held: list[HeldLease]) -> None:
@@ -224,4 +258,4 @@ class Watcher:
         elif self._deaths < n + RETRIES:
             self._launcher.start(self._work, min(n - n_running, n_packs))
         elif not n_running:
-            self._give_up(dict.fromkeys(free, self._why))
+            self._give_up(free, self._why)

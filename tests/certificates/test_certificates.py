@@ -423,7 +423,7 @@ def test_verify_notices_weights_that_are_others_or_gone(kept, tmp_path):
     found = verify.verify(folder)
     (error,) = found.errors
     assert "is not a certificate" in error
-    assert (found.runs, found.without_weights) == (3, 2)
+    assert "nothing could check the measures of 2 runs" in found.summary
 
 
 def _reseal_all(folder, change):

@@ -95,7 +95,7 @@ def test_the_weights_of_most_bits_are_kept(made):
         assert counted["bits"] >= np.max(row["rung_bits"]) - 1e-2
         best = row["best_bits"]
         for edit, told in (
-            ({"best_bits": 1.01 * best}, "but the weights that were kept know"),
+            ({"best_bits": 1.01 * best}, "but the weights that were kept have"),
             ({"bits": best + 1}, "must be the most of all models"),
             ({"rung_bits": [*row["rung_bits"][:-1], [best + 1]]}, "must be the most of all models"),
         ):

@@ -73,7 +73,7 @@ def _fail(*_):
 def test_a_second_sweep_trains_nothing(make_run, tmp_path, monkeypatch):
     runs = _runs(make_run)
     first = memobench.run(runs, results=tmp_path, progress=False)
-    monkeypatch.setattr(local.Threads, "submit", _fail)
+    monkeypatch.setattr(local.Threads, "start", _fail)
     again = memobench.run(runs, results=tmp_path, progress=False)
     assert again["run_id"].tolist() == first["run_id"].tolist() == [run.run_id for run in runs]
     assert again["accuracy"].tolist() == first["accuracy"].tolist()
@@ -83,14 +83,16 @@ def test_a_second_sweep_trains_nothing(make_run, tmp_path, monkeypatch):
 def test_a_larger_sweep_trains_only_what_is_missing(make_run, tmp_path, monkeypatch):
     runs = _runs(make_run)
     memobench.run(runs[::2], results=tmp_path, progress=False)
-    trained, submit = [], local.Threads.submit
-    monkeypatch.setattr(
-        local.Threads, "submit", lambda self, packs: (trained.extend(packs), submit(self, packs))
-    )
+    trained, train_pack = [], Training.train
+
+    def train(method, pack, *more):
+        trained.extend(run.run_id for run in pack.runs)
+        return train_pack(method, pack, *more)
+
+    monkeypatch.setattr(Training, "train", train)
     table = memobench.run(runs + runs, results=tmp_path, progress=False)
     assert len(table) == len(runs)
-    ids = sorted(run.run_id for pack in trained for run in pack.runs)
-    assert ids == sorted(run.run_id for run in runs[1::2])
+    assert sorted(trained) == sorted(run.run_id for run in runs[1::2])
 
 
 def test_the_rows_are_those_of_training_alone(make_run):
@@ -322,7 +324,7 @@ def test_a_folder_that_fails_during_the_sweep_is_one_line(make_run, tmp_path, mo
 
 
 def test_a_mistake_is_found_before_anything_trains(make_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(local.Threads, "submit", _fail)
+    monkeypatch.setattr(local.Threads, "start", _fail)
     good = make_run()
     bad = [
         dataclasses.replace(good, architecture=LinearMemory(d_model=4)),
@@ -406,7 +408,7 @@ def test_ctrl_c_and_sigterm_say_what_is_saved_and_how_to_resume(tmp_path, number
 
 
 def test_ctrl_c_within_a_callback_is_not_lost(make_run, tmp_path, monkeypatch):
-    """Python ignores what a callback of its garbage collector raises."""
+    """Python ignores what a callback of its garbage collector raises; JAX has one."""
     armed, ignored = [], []
 
     def collected(phase, info):
@@ -414,7 +416,7 @@ def test_ctrl_c_within_a_callback_is_not_lost(make_run, tmp_path, monkeypatch):
             armed.clear()
             signal.raise_signal(signal.SIGINT)
 
-    def ended(self, timeout):
+    def ended(self):
         armed.append(True)
         gc.collect()
         return []
@@ -433,7 +435,7 @@ def test_ctrl_c_within_a_callback_is_not_lost(make_run, tmp_path, monkeypatch):
     finally:
         gc.callbacks.remove(collected)
         signal.signal(signal.SIGINT, before)
-    assert [each.exc_type for each in ignored] == [KeyboardInterrupt]
+    assert ignored == []
 
 
 def test_a_sweep_whose_time_is_up_stops_and_goes_on(make_run, tmp_path):
@@ -448,8 +450,8 @@ def test_a_sweep_whose_time_is_up_stops_and_goes_on(make_run, tmp_path):
 
 def test_what_ends_with_the_time_is_returned(make_run, monkeypatch):
     """All is done by the first look at what ended, after the time is up."""
-    ended = local.Threads.pop_ended
-    monkeypatch.setattr(local.Threads, "pop_ended", lambda self, timeout: ended(self, 600))
+    wait = local.Threads.wait
+    monkeypatch.setattr(local.Threads, "wait", lambda self, seconds: wait(self, 600))
     table = memobench.run([make_run(method=SHORT)], progress=False, seconds=0)
     assert table["status"].tolist() == ["ok"]
 

@@ -22,7 +22,7 @@ from memobench.common.errors import RunsFailed, UserError
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runtime import launch, local, status, sweep, worker, workers
+from memobench.runtime import launch, local, status, worker, workers
 from memobench.runtime.leases import Leases
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
@@ -95,7 +95,6 @@ def run(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(sweep, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(workers, "POLL_SECONDS", 0.01)
 
 
@@ -183,7 +182,8 @@ def test_a_worker_whose_sweep_is_gone_does_not_wait_for_it(runs, tmp_path, monke
         raise ValueError("no")
 
     monkeypatch.setattr(worker, "work", fails)
-    workers.work(str(tmp_path), 0.0, "gone", runs, [x.run_id for x in runs], 1)
+    ids = frozenset(x.run_id for x in runs)
+    workers.work_apart(str(tmp_path), 0.0, "gone", runs, ids, 1)
     assert Leases(tmp_path).read() == []
 
 

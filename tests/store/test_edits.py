@@ -235,6 +235,6 @@ def test_no_lease_that_somebody_wrote_ends_a_driver(data):
         path.parent.mkdir()
         path.write_text(json.dumps(told), "utf-8", "replace")
         seen = leases.Leases(name)
-        assert all(isinstance(run_id, str) for run_id in seen.taken())
+        assert all(isinstance(run_id, str) for run_id in seen.leased_ids())
         for line in status.text(name).splitlines():
             assert_line(line)

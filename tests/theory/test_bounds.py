@@ -360,7 +360,7 @@ def test_an_impossible_measurement_is_kept_and_told(tmp_path, monkeypatch):
     kept = memobench.load_results(tmp_path)
     assert kept["bits"].tolist() == [1e6]
     # It is not trained again: whoever looks is told again.
-    monkeypatch.setattr(local.Threads, "submit", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(local.Threads, "start", lambda *_: pytest.fail("trained again"))
     with pytest.raises(theory.Violation, match="do not publish"):
         memobench.run([run], results=tmp_path, progress=False)
 

@@ -68,7 +68,7 @@ def _published_folder() -> pathlib.Path:
     return folder
 
 
-def _add_published(experiment: "Experiment", rows: "pd.DataFrame") -> "pd.DataFrame":
+def _add_published(experiment: Experiment, rows: "pd.DataFrame") -> "pd.DataFrame":
     """The rows with those of the preset's other runs that any experiment has published."""
     import pandas as pd
 

@@ -24,7 +24,7 @@ from memobench.common import folders
 from memobench.common.errors import RunsFailed, UserError, describe, is_from_user_code
 from memobench.common.notation import pluralize
 from memobench.experiment import Experiment
-from memobench.runtime import launch, local
+from memobench.runtime import launch
 from memobench.store.results import check_writable, load_rows, require_no_file
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
@@ -97,7 +97,8 @@ def run(names: list[str]) -> None:
         _run_and_report(experiments, place, end)
         return
     try:
-        table = sweep.run(runs, RESULTS.value, PROGRESS.value, _seconds_to(end), *place)
+        seconds = max(end - time.monotonic(), 0.0)
+        table = sweep.run(runs, RESULTS.value, PROGRESS.value, seconds, *place)
     except sweep.TimeUp as stopped:
         print(stopped)
         return
@@ -107,17 +108,8 @@ def run(names: list[str]) -> None:
     print(line + f" ({diverged} diverged)" * bool(diverged))
 
 
-def _seconds_to(end: float) -> float:
-    """Seconds to a time of `time.monotonic`; 0 where it has passed.
-
-    >>> _seconds_to(-1.0), _seconds_to(math.inf)
-    (0.0, inf)
-    """
-    return max(end - time.monotonic(), 0.0)
-
-
 def _run_and_report(
-    experiments: Sequence["Experiment"], place: tuple[int | None, str], end: float
+    experiments: Sequence[Experiment], place: tuple[int | None, str], end: float
 ) -> None:
     """Runs and reports experiments until a time; then prints what they answer.
 
@@ -136,7 +128,7 @@ def _run_and_report(
     runs = {x.name: x.runs(PRESET.value, SEEDS.value) for x in experiments}
     done = load_rows(RESULTS.value)
 
-    def cost(experiment: "Experiment") -> float:
+    def cost(experiment: Experiment) -> float:
         packs = sweep.plan(runs[experiment.name], done=done)
         return sweep.predict(packs, done.values()).wall_seconds if packs else 0.0
 
@@ -144,7 +136,8 @@ def _run_and_report(
     for experiment in sorted(experiments, key=cost):
         wanted = runs[experiment.name]
         try:
-            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, _seconds_to(end), *place)
+            seconds = max(end - time.monotonic(), 0.0)
+            table = sweep.run(wanted, RESULTS.value, PROGRESS.value, seconds, *place)
         except sweep.TimeUp as stopped:
             print(stopped)
             break
@@ -186,6 +179,8 @@ def plan_table(packs: list, predicted: Any) -> str:
 
 
 def _cost_line(packs: list, predicted: Any) -> str:
+    from memobench.runtime import local
+
     n_runs = sum(len(pack.runs) for pack in packs)
     if not packs:
         return "0 runs in 0 packs: all are done"
