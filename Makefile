@@ -11,6 +11,7 @@
 # make performance      packed training against one model at a time, and against the roofline
 # make aot              what a step asks of H100, H200 and TPU v5e, compiled without them (1.3 GB)
 # make docs             docs/columns.md, from the declarations of columns, and the site in build/docs
+# make pages            the site as it is published, with the board of today and of every tag, in build/pages
 # make tutorial         executes docs/tutorial.ipynb, whose outputs are published
 # make parquet          the published tables as Parquet, in build/parquet
 # make intervals       docs/intervals.md, by simulation: ten minutes of CPU
@@ -35,7 +36,7 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: aot compile-for-accelerators bench docs tutorial intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
+.PHONY: aot compile-for-accelerators bench docs pages tutorial intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
@@ -97,8 +98,21 @@ docs: $(VENV)/.installed-docs
 	$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/docs
 	@echo build/docs/docs/index.html
 
+# Addresses that stay: results/leaderboard.html and .csv, and boards/VERSION/ of today's and each tag's board.
+pages: docs
+	rm -rf build/pages && cp -r build/docs build/pages && rm -rf build/pages/.doctrees
+	cp -r results/. build/pages/results
+	echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > build/pages/index.html
+	version=$$($(VENV)/bin/python -c 'from memobench.board import table; print(table.VERSION)'); \
+	mkdir -p build/pages/boards/$$version && cp results/leaderboard.* build/pages/boards/$$version
+	for tag in $$(git tag); do mkdir -p build/pages/boards/$$tag; \
+	  git archive $$tag results/leaderboard.html results/leaderboard.csv results/leaderboard.png | \
+	  tar -x --strip-components=1 -C build/pages/boards/$$tag || true; done
+
 tutorial: $(VENV)/.installed-docs
-	JAX_PLATFORMS=cpu $(VENV)/bin/jupyter execute --inplace --NotebookClient.record_timing=False docs/tutorial.ipynb
+	JAX_PLATFORMS=cpu $(VENV)/bin/python -c 'import nbformat, nbclient; path = "docs/tutorial.ipynb"; \
+	  book = nbformat.read(path, 4); [cell.metadata.clear() for cell in book.cells]; \
+	  nbclient.NotebookClient(book, record_timing=False).execute(); nbformat.write(book, path)'
 
 parquet: $(VENV)/.installed-parquet
 	$(VENV)/bin/python -m memobench.store.published build/parquet

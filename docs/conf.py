@@ -4,6 +4,8 @@ import os
 import re
 from typing import Any
 
+from docutils import nodes
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 project = "memobench"
@@ -18,6 +20,8 @@ include_patterns = [
     "CONTRIBUTING.md",
     "CHANGELOG.md",
 ]
+exclude_patterns = [".*", "build", "runs", "tests"]  # Not searched for pages.
+smartquotes = False
 html_theme = "furo"
 html_title = "memobench"
 html_copy_source = html_show_copyright = False
@@ -33,6 +37,18 @@ autodoc_preserve_defaults = True
 
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", _as_restructured_text)
+    # After the title is known.
+    app.connect("doctree-read", _name_preset, priority=900)
+
+
+def _name_preset(app: Any, doctree: Any) -> None:
+    """Tells pages of one experiment apart in the sidebar, by the preset that has the folder."""
+    page = app.env.current_document.docname
+    entry = next(app.env.tocs[page].findall(nodes.reference))
+    # results/PRESET/PAPER/NAME, where *quick* has no folder.
+    for preset in page.split("/")[1:-2]:
+        for title in (app.env.titles[page], entry):
+            title += nodes.Text(f" ({preset})")
 
 
 def _as_restructured_text(

@@ -175,9 +175,9 @@ def _width(contests: Sequence[capacity_summary.Contest]) -> str:
     over = [_ratio(run, mlp).value for run, mlp in wide]
     redundant = [1 - run["n_params_distinct"] / run["n_params"] for run, _ in wide]
     return (
-        f"With heads as wide as the model it knows {_range(over)} times as many, as "
-        f"{_range(redundant, '.0%')} of its parameters are redundant: products of matrices need "
-        "fewer."
+        f"With heads as wide as the model it knows {_range(over)} times as many: "
+        f"{_range(redundant, '.0%')} of its parameters are redundant (products of matrices need "
+        "fewer)."
     )
 
 
@@ -190,8 +190,8 @@ def _design(contest: capacity_summary.Contest) -> str:
     run = contest.best[_MLP]
     return (
         f"Measured on pairs of tokens ({run['n_examples']:,} of {run['vocab_size']}) with a random "
-        f"third, after {run['steps']:,} steps of full-batch Adam (each sees all pairs); 95% "
-        "intervals are over draws of the third tokens alone."
+        f"third, {run['steps']:,} steps of full-batch Adam (each sees all pairs); 95% intervals "
+        "over draws of the third alone."
     )
 
 
