@@ -176,7 +176,7 @@ def _reads_batch(module: Module, task: Task) -> bool:
     # More examples than tokens: no axis is mistaken for another.
     examples = range(task.context_length + 1)
     key, data = jax.random.key(0), jax.tree.map(np.asarray, task.sample())
-    alone = [task.inputs(data, np.int32(i % task.n_examples)) for i in examples]
+    alone = [task.inputs(data, jnp.int32(i % task.n_examples)) for i in examples]
     batch = jax.tree.map(lambda *x: jnp.stack(x), *alone)
     try:
         shape = jax.eval_shape(lambda: module.init_with_output(key, *batch))[0].shape

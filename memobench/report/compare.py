@@ -147,7 +147,8 @@ def _reader_table(rows: pd.DataFrame) -> pd.DataFrame:
         shown[title] = [
             tables.interval(
                 row[name],
-                *(row[f"{name}_{end}"] if own else math.nan for end in ("low", "high")),
+                row[f"{name}_low"] if own else math.nan,
+                row[f"{name}_high"] if own else math.nan,
                 MEASURES[row["measure"]],
             )
             for own, row in zip(has_own, records, strict=True)
