@@ -389,8 +389,8 @@ More on them:
   optimiser; a second look at the same seeds; trainings that fail where few initial weights were
   drawn ([below](#where-trainings-fail)).
 - **Half know** has the size at the rate that pilots chose nearly always
-  (`tests/analysis/test_estimates.py`). Pilots may miss the best rate: where a fifth of the trainings fail
-  the interval then often lies too low.
+  (`tests/analysis/test_estimates.py`). Pilots may miss the best rate: where a fifth of the
+  trainings fail the interval then often lies too low.
 - **What would decide an undecided claim**: so many seeds, or label tables, that an interval that
   narrows with their root excludes the nearer edge with 80% chance, were the estimate the true
   value.
