@@ -85,7 +85,7 @@ def _budget_rows(found: pd.DataFrame) -> pd.DataFrame:
             "parameters": shown["parameters"],
             "rank": shown["rank"],
             "bits per parameter": shown["bits / parameter"],
-            "per degree of freedom": shown[entries.DISTINCT],
+            "per degree of freedom": shown[entries.PER_FREEDOM],
             "half know to 99%": shown["half know"],
         }
     )

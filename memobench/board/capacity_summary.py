@@ -14,6 +14,7 @@ import scipy.stats
 
 from memobench.analysis import estimates, statistics
 from memobench.analysis import seeds as analysis
+from memobench.analysis.freedom import count_freedom
 from memobench.board import families
 from memobench.common.errors import escape_unprintable
 from memobench.core.architecture import Architecture, in_words
@@ -42,7 +43,7 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
       Columns run_id, by (the submitter, if the table has it), family, entry, budget, SET, n_params,
-      n_params_distinct, rate, best_bits and best_complete, and:
+      degrees_of_freedom (NaN if unknown), rate, best_bits and best_complete, and:
         bits, accuracy, memorized, limit, half_99: each with `_low` and `_high`; `half_99` is the
           examples that half of the trainings know to 99%.
         earlier: the mean bits of shorter trainings, a pair of steps and bits each.
@@ -79,7 +80,7 @@ def _row(run: Any) -> dict[str, Any]:
         "budget": budget(int(run["n_params"])),
         **{name: run[name] for name in SET},
         "n_params": int(run["n_params"]),
-        "n_params_distinct": int(run["n_params_distinct"]),
+        "degrees_of_freedom": count_freedom(run),
         "tables": int(run["tables"]),
         "inits": int(run["inits"]),
         "rate": parse_list(run["rung_rates"])[-1],

@@ -213,9 +213,9 @@ COLUMNS: dict[str, BoardColumn] = {
             of_range=True,
         ),
         _measure(
-            "bits_per_distinct",
+            "bits_per_degree_of_freedom",
             "bits / degree of freedom",
-            "the same over the parameters less those that products make redundant",
+            "the same over the dimensions of the set of functions that the weights can have",
             3,
             of_range=True,
         ),
@@ -401,7 +401,8 @@ def _training_entries(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]
                 for end in ("", "_low", "_high")
             }
             per |= {
-                f"bits_per_distinct{end}": found[f"bits{end}"] / row["n_params_distinct"]
+                f"bits_per_degree_of_freedom{end}": found[f"bits{end}"]
+                / found["degrees_of_freedom"]
                 for end in ("", "_low", "_high")
             }
             per |= {"converged": found.get("converged"), "learning_rate": found["rate"]}

@@ -156,7 +156,7 @@ def _width(contest: capacity_summary.Contest, known: dict[str, Any]) -> str:
     if contest.wide is None or WIDE not in known:
         return ""
     row = known[WIDE]
-    redundant = 1 - row["n_params_distinct"] / row["n_params"]
+    redundant = 1 - row["degrees_of_freedom"] / row["n_params"]
     over = _ratio(contest.wide, contest.best[_MLP])
     return (
         f"It takes narrow heads: with heads as wide as the model, {redundant:.0%} of whose "
