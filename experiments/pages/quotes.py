@@ -101,7 +101,7 @@ def _budget_rows(found: pd.DataFrame) -> pd.DataFrame:
             "parameters": shown["parameters"],
             "rank": shown["rank"],
             "bits per parameter": shown["bits / parameter"],
-            "per degree of freedom": shown[entries.DISTINCT],
+            "per degree of freedom": shown[entries.PER_FREEDOM],
             "half know to 99%": shown["half know"],
         }
     )
@@ -132,7 +132,7 @@ def _peaks() -> str:
 
 
 def _precision() -> str:
-    """The widths of the intervals of the board's means, and what their limits say."""
+    """The widths of the intervals of the board's means, and what more steps gained."""
     found = board.build(published("board/typical")).query("track in @board.TRAININGS")
 
     def half_of(name: str) -> pd.Series:
@@ -145,7 +145,7 @@ def _precision() -> str:
         for row, of_row in zip(found.itertuples(), share, strict=True)
         if of_row > board.PRECISION
     ]
-    said = found["converged"].value_counts()
+    gain = found["gain"].dropna()
     return textwrap.fill(
         f"Half a 95% interval is {board.PRECISION:.0%} of the mean at most for "
         f"{len(found) - len(wide)} of {len(found)} entries"
@@ -155,9 +155,8 @@ def _precision() -> str:
         f"{sum(sets > board.PRECISION)} of {len(sets)}, {sets.median():.0%} in the median and "
         f"{sets.max():.0%} at most. {sum(found['inits'] == 1)} entries have one draw of initial "
         "weights for each label table. "
-        + f"Of the {said.sum()} whose limit was sought {said.get('yes', 0)} have converged by the "
-        f"whole interval of the limit, {said.get('no', 0)} have not, {said.get('undecided', 0)} "
-        "are undecided.",
+        + f"Four times the steps gave {gain.min():.2f} to {gain.max():.2f} times as many bits, "
+        f"{gain.median():.2f} in the median of {len(gain)}: few have come to what more steps know.",
         120,
         break_long_words=False,
         break_on_hyphens=False,

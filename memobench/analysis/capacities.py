@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from memobench.analysis import theorems
+from memobench.analysis.freedom import add_freedom
 from memobench.analysis.grouping import add_keys
 from memobench.analysis.seeds import half_width
 from memobench.methods.bisection import GAIN
@@ -28,8 +29,9 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
           was tried, NaN where only one was tried.
         seconds: of one run.
     """
-    keys, ok = [*configuration(), "n_params_distinct"], table["status"] == "ok"
-    measured = ("complete_99", "complete_100", "bits", "final_steps", "n_params_distinct")
+    table = add_freedom(table)
+    keys, ok = [*configuration(), "degrees_of_freedom"], table["status"] == "ok"
+    measured = ("complete_99", "complete_100", "bits", "final_steps", "degrees_of_freedom")
     numbers = {name: pd.to_numeric(table[name]) for name in measured}
     numbers["known"] = pd.to_numeric(table["best_accuracy"]) * table["n_examples"]
     for name, now in _GAINS.items():

@@ -14,6 +14,7 @@ import scipy.stats
 
 from memobench.analysis import estimates, statistics
 from memobench.analysis import seeds as analysis
+from memobench.analysis.freedom import count_freedom
 from memobench.board import families
 from memobench.core.architecture import Architecture, read_family
 from memobench.methods import thresholds
@@ -23,7 +24,6 @@ from memobench.store.rows import parse_list
 
 # Columns that tell apart the sets on which architectures are compared.
 SET = ["vocab_size", "n_examples", "protocol", "steps"]
-_SAID = {True: "yes", False: "no", None: "undecided"}
 ATTENTION, MLP = "attention-only, full heads", "MLP"
 # The sides that are compared, each by the best of its forms (`Architecture.side`).
 SIDES = ("attention alone", "MLP", "attention + MLP")
@@ -41,13 +41,13 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
       Columns run_id, by (the submitter, if the table has it), family, entry, budget, SET, n_params,
-      n_params_distinct, rate, best_bits and best_complete, and:
+      degrees_of_freedom (NaN if unknown), rate, best_bits and best_complete, and:
         model: the architecture, or the run's row where it is not registered here.
-        bits, accuracy, memorized, limit, half_99: each with `_low` and `_high`; `half_99` is the
-          examples that half of the trainings know to 99%.
+        bits, accuracy, memorized, gain, half_99: each with `_low` and `_high`; `gain` is bits over
+          those of the trainings before, of a quarter of the steps, and `half_99` the examples that
+          half of the trainings know to 99%.
         earlier: the mean bits of shorter trainings, a pair of steps and bits each.
         rate_of_sets: the learning rate that pilots chose for sets.
-        converged: yes, no or undecided.
         rank_low, rank_high: of bits per parameter within a set; entries that cannot be told apart
           share a range.
     """
@@ -82,7 +82,7 @@ def _row(run: Any) -> dict[str, Any]:
         "budget": budget(int(run["n_params"])),
         **{name: run[name] for name in SET},
         "n_params": int(run["n_params"]),
-        "n_params_distinct": int(run["n_params_distinct"]),
+        "degrees_of_freedom": count_freedom(run),
         "tables": int(run["tables"]),
         "inits": int(run["inits"]),
         "rate": parse_list(run["rung_rates"])[-1],
@@ -98,13 +98,8 @@ def _row(run: Any) -> dict[str, Any]:
         ),
         "earlier": list(zip(steps_K, bits_KxTxS.mean(axis=(1, 2)), strict=True))[:-1],
     }
-    if len(steps_K) > 2:
-        limit = estimates.estimate_limit(steps_K, bits_KxTxS)
-        near = estimates.is_converged(bits.value, limit)
-        if near and found["edge_of_rates"]:
-            near = None
-        found |= _estimate_columns("limit", limit)
-        found["converged"] = _SAID[near]
+    if len(steps_K) > 1:
+        found |= _estimate_columns("gain", estimates.estimate_gain(bits_KxTxS))
     trials = [thresholds.Trial(n, bool(known)) for n, known in parse_list(run["complete_trials"])]
     if trials and not np.isnan(guessing):
         possible = thresholds.threshold_range(known_TxS.mean(), n, guessing)

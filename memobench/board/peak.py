@@ -95,7 +95,7 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
       Columns: budget, family, entry, side and heads (`Architecture.side`), n_params,
-      n_params_distinct, vocab_size, steps, tables; `bits`, the peak, with `bits_low` and
+      vocab_size, steps, tables; `bits`, the peak, with `bits_low` and
       `bits_high`; `n_examples` and `known`, the size of set there and the share that is known of
       it; `sizes`, `means` and `errors`, lists of all sizes, their mean bits and half intervals.
 
@@ -140,7 +140,7 @@ def _row(runs: list[Any]) -> dict[str, Any]:
     assert architecture is not None
     side, heads = architecture.side
     known = capacity_summary.models(best, "rung_known")[-1].mean() / best["n_examples"]
-    names = ("n_params", "n_params_distinct", "vocab_size", "steps", "tables", "n_examples")
+    names = ("n_params", "vocab_size", "steps", "tables", "n_examples")
     return {
         "budget": capacity_summary.budget(int(best["n_params"])),
         "family": capacity_summary.family(best),

@@ -216,9 +216,9 @@ COLUMNS: dict[str, BoardColumn] = {
             of_range=True,
         ),
         _measure(
-            "bits_per_distinct",
+            "bits_per_degree_of_freedom",
             "bits / degree of freedom",
-            "the same over the parameters less those that products make redundant",
+            "the same over the dimensions of the set of functions that the weights can have",
             3,
             of_range=True,
         ),
@@ -250,18 +250,13 @@ COLUMNS: dict[str, BoardColumn] = {
         ),
         BoardColumn("n_params", "parameters", "all of them", 0, first=True),
         _measure(
-            "limit_per_parameter",
-            "limit",
-            "bits per parameter that the means approach with more steps, with 95% interval",
+            "gain",
+            "gain",
+            "bits over those after a quarter of the steps, with 95% interval; above 1 more steps may "
+            "know more",
             3,
             of_range=True,
             first=False,
-        ),
-        BoardColumn(
-            "converged",
-            "converged",
-            "whether the last step is within 2% of the limit; undecided if of a part of the "
-            "limit's interval only",
         ),
         _measure(
             "memorized",
@@ -399,15 +394,16 @@ def _training_entries(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]
         for found in summaries:
             row = rows[found["run_id"], found["by"]] | {"run_id": found["run_id"]}
             per = {
-                f"{name}_per_parameter{end}": found.get(f"{name}{end}", math.nan) / row["n_params"]
-                for name in ("bits", "limit")
+                f"bits_per_parameter{end}": found[f"bits{end}"] / row["n_params"]
                 for end in ("", "_low", "_high")
             }
+            per |= {f"gain{end}": found.get(f"gain{end}") for end in ("", "_low", "_high")}
             per |= {
-                f"bits_per_distinct{end}": found[f"bits{end}"] / row["n_params_distinct"]
+                f"bits_per_degree_of_freedom{end}": found[f"bits{end}"]
+                / found["degrees_of_freedom"]
                 for end in ("", "_low", "_high")
             }
-            per |= {"converged": found.get("converged"), "learning_rate": found["rate"]}
+            per |= {"learning_rate": found["rate"]}
             architecture = from_cells(row).architecture
             key = _Key(track, found["budget"], found["by"], architecture)
             yield key, {**row, **found, **per}

@@ -259,11 +259,13 @@ def _find_uncounted(module: Module, task: Task) -> Iterator[str]:
 
 def _check_predictions(module: Module, task: Task) -> Iterator[str]:
     """Numbers by which packs are planned and rows counted, that are not numbers."""
-    length = task.context_length
+    counts = models.counts(module, task)
+    if counts["degrees_of_freedom"] is None:  # Not all modules have a formula for them.
+        del counts["degrees_of_freedom"]
     for name, value in {
-        "work": module.work(task.n_examples, length),
+        "work": module.work(task.n_examples, task.context_length),
         "activations": module.activations(),
-        **models.counts(module, length),
+        **counts,
     }.items():
         domain = float_between(0)
         if not domain.holds(value):

@@ -101,6 +101,21 @@ class Module(nn.Module, kw_only=True):
         """Sizes (m, r, n) of products of two matrices, and the number of such products."""
         return ()
 
+    def symmetries(self, task: Any) -> int | None:
+        """The dimensions of changes of the weights that leave all log-probabilities as they are.
+
+        Those of `products` are not among them. Of almost all weights, over all inputs of tasks of
+        this kind; None where no formula is known to be right. A test holds every formula against
+        the rank of the Jacobian.
+        """
+        del task
+        return None
+
+    @property
+    def has_one_rank(self) -> bool:
+        """True unless the degrees of freedom differ between open sets of weights."""
+        return True
+
     def all_logits(self, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
         """logits_TxN of all N^S sequences, which tokens_TxS lists in lexicographic order."""
         apply: Any = self.apply
@@ -201,16 +216,42 @@ def _parameter_sizes(module: Module, context_length: int) -> dict[str, int]:
 
 @functools.lru_cache(maxsize=4096)
 def count_distinct(module: Module, context_length: int) -> int:
-    """Degrees of freedom: parameters minus those that products of matrices make redundant.
+    """Parameters less those that products of matrices make redundant.
 
     A product of an m x r and an r x n matrix has r (m + n - r) of them, or m n where r is at least
     the smaller of both.
     """
     n_params, _ = count_parameters(module, context_length)
     for m, r, n, count in module.products():
-        kept = r * (m + n - r) if r < min(m, n) else m * n
-        n_params -= count * (r * (m + n) - kept)
+        n_params -= count * (r * (m + n) - product_dimensions(m, r, n))
     return n_params
+
+
+def product_dimensions(m: int, r: int, n: int) -> int:
+    """The dimension of the set of products of an m x r and an r x n matrix.
+
+    >>> product_dimensions(3, 2, 3), product_dimensions(3, 5, 4)
+    (8, 12)
+    """
+    return r * (m + n - r) if r < min(m, n) else m * n
+
+
+def has_room(n_params: int, n_free: int) -> bool:
+    """True where so many parameters leave room among functions of so many dimensions.
+
+    Where they do not, several weights have the same function for no reason but that.
+    """
+    return 5 * n_params <= 4 * n_free
+
+
+def degrees_of_freedom(module: Module, task: Any) -> int | None:
+    """The degrees of freedom by the module's formula: None where it has none.
+
+    They are the rank of the Jacobian of log-probabilities over all inputs of tasks of this kind
+    with respect to all parameters, at almost all weights.
+    """
+    found = module.symmetries(task)
+    return None if found is None else count_distinct(module, task.context_length) - found
 
 
 def cells_to_trace(module: Module, context_length: int) -> int:
@@ -221,14 +262,16 @@ def cells_to_trace(module: Module, context_length: int) -> int:
     return 8192 * context_length * (1 + (getattr(module, "n_layers", 1) - 1) * context_length)
 
 
-def counts(module: Module, context_length: int) -> dict[str, int]:
+def counts(module: Module, task: Any) -> dict[str, int | None]:
     """The cells of a row that count the model's parameters, by column."""
+    context_length = task.context_length
     n_params, n_params_memory = count_parameters(module, context_length)
     return {
         "n_params": n_params,
         "n_params_memory": n_params_memory,
         "n_params_distinct": count_distinct(module, context_length),
         "n_params_active": n_params - module.idle(),
+        "degrees_of_freedom": degrees_of_freedom(module, task),
     }
 
 

@@ -117,6 +117,39 @@ class Attention:
         rows = self.group_size * self.d_model
         return ((rows, self.d_head, self.d_model, self.n_kv_heads * (1 + free)),)
 
+    def symmetries(self, n_seen: float) -> int | None:
+        """The dimensions of changes of queries and keys that leave scores as they are.
+
+        Args:
+          n_seen: different inputs of the last position.
+
+        Returns:
+          Those of products are not among them; None where no formula is known to be right.
+        """
+        width, n_heads = self.d_head, self.n_kv_heads * self.group_size
+        if self.kind == "linear" and n_heads > 1:
+            # Wide heads of which only the sum counts may be mixed.
+            return None
+        # Scores and values may be scaled against each other where scores are the weights.
+        scaled = n_heads * (self.kind in ("linear", "delta"))
+        if self.kind == "delta":
+            # Keys of norm 1 may be turned, and with rotary positions each pair of coordinates.
+            turns = width // 2 if self.rotary else width * (width - 1) // 2
+            return None if self.normed else scaled + self.n_kv_heads * turns
+        if self.normed:
+            # Scales of queries against those of keys, of a pair of coordinates or of each.
+            return scaled + (math.ceil(width / 2) if self.rotary else width)
+        if not self.rotary:
+            return scaled
+        # Bases of a head's queries and keys that each pair's rotation leaves as they are.
+        turns = width
+        if self.context_length == 2:
+            # A position's score with itself is a quadratic form, which says less of the basis.
+            both = max(0, 2 * width - self.d_model)
+            form = min(n_seen, width**2 - both * (both - 1) // 2)
+            turns = max(turns, width**2 - self.group_size * form)
+        return scaled + self.n_kv_heads * int(turns)
+
 
 # From scores and whether they are seen; the last two axes are what looks, and what it looks at.
 Weighing = Callable[[jax.Array, jax.Array], jax.Array]

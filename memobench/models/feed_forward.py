@@ -83,6 +83,24 @@ GATES: dict[str, Elementwise] = {
 }
 
 
+# Factors that the weights of a neuron have to spare: its output stays the same.
+_SCALES = {"relu": 1, "relu_squared": 1, "swiglu": 1, "geglu": 1, "reglu": 2}
+
+
+def symmetries(d_model: int, d_mlp: int, activation: str) -> int:
+    """The dimensions of changes of a block's weights that leave its output as it is.
+
+    Bilinear neurons are terms of a quadratic map, and no more than fill the space of such maps.
+
+    >>> [symmetries(4, 5, each) for each in ("gelu", "swiglu")], symmetries(2, 28, "bilinear")
+    ([0, 5], 162)
+    """
+    if activation == "bilinear":
+        of_maps = d_model * d_model * (d_model + 1) // 2
+        return 3 * d_model * d_mlp - min(d_mlp * (3 * d_model - 2), of_maps)
+    return d_mlp * _SCALES.get(activation, 0)
+
+
 def neurons(activation: str, n_params: float, d_model: int) -> int:
     """The number of hidden neurons with which a block has about `n_params` parameters.
 

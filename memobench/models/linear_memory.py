@@ -14,7 +14,7 @@ import jax
 
 from memobench import theory
 from memobench.core.architecture import Architecture, require_one_token
-from memobench.core.module import TabledModule
+from memobench.core.module import TabledModule, count_distinct, product_dimensions
 from memobench.core.spec import kind
 from memobench.numerics.initial_weights import Table, Weight
 from memobench.numerics.lookup import rows
@@ -54,6 +54,12 @@ class LinearMemoryModule(TabledModule):
     def read_out(self) -> tuple[str, ...]:
         """The logits are linear in the memory: keys and values are fixed."""
         return ("memory",)
+
+    def symmetries(self, task: Any) -> int:
+        """All but a matrix of rank d_model, of which a shift of all rows changes nothing."""
+        n = self.vocab_size
+        free = product_dimensions(n - 1, self.d_model, n)
+        return count_distinct(self, task.context_length) - free
 
     def work(self, n_examples: int, context_length: int) -> float:
         return n_examples * self.d_model * (self.d_model + self.vocab_size)

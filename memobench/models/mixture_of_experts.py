@@ -101,6 +101,10 @@ class MixtureModule(ModernModule):
     def hidden_floats(self) -> float:
         return self.n_experts * super().hidden_floats()
 
+    def neuron_symmetries(self) -> int:
+        """Those of every expert, and a shift of all scores of the router."""
+        return self.n_experts * super().neuron_symmetries() + self.d_model
+
     def idle(self) -> int:
         an_expert = size(FeedForward(self.d_model, self.d_mlp, self.activation).parameters())
         return self.n_layers * (self.n_experts - self.top_k) * an_expert

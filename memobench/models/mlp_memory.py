@@ -14,11 +14,14 @@ import jax
 from memobench import theory
 from memobench.core.architecture import Architecture, require_one_token
 from memobench.core.columns import choice, flag, integer
-from memobench.core.module import TabledModule
+from memobench.core.module import TabledModule, count_distinct, product_dimensions
 from memobench.core.spec import kind
 from memobench.models.feed_forward import ACTIVATIONS, GATES
 from memobench.numerics.initial_weights import Table, Weight, fan_in
 from memobench.numerics.lookup import rows
+
+# Activations whose derivative is almost nowhere zero.
+_SMOOTH = ("gelu", "silu", "swiglu", "geglu", "bilinear")
 
 
 class MLPMemoryModule(TabledModule):
@@ -88,6 +91,22 @@ class MLPMemoryModule(TabledModule):
     def read_out(self) -> tuple[str, ...]:
         """The parameters that map the neurons linearly to logits; values are fixed."""
         return ("mlp_out",)
+
+    @property
+    def has_one_rank(self) -> bool:
+        """False where the neurons that are silent for a token differ between weights."""
+        return self.tied or self.activation in _SMOOTH
+
+    def symmetries(self, task: Any) -> int | None:
+        """All but logits of a rank, of which a shift of all changes nothing.
+
+        As keys are parameters, smooth neurons take them to anything that so many can hold.
+        """
+        if self.tied or not self.has_one_rank:
+            return None
+        n_passed = min(self.d_model, self.d_mlp)
+        free = product_dimensions(self._n_logits - 1, n_passed, self.vocab_size)
+        return count_distinct(self, task.context_length) - free
 
     @property
     def _n_logits(self) -> int:

@@ -25,9 +25,9 @@ import jax.numpy as jnp
 from memobench.common.errors import require
 from memobench.core.architecture import WithHeads, in_words, require_neurons, sizes_in_words
 from memobench.core.columns import choice, flag, integer
-from memobench.core.module import Module
+from memobench.core.module import Module, count_distinct, has_room
 from memobench.core.spec import kind
-from memobench.models import norms
+from memobench.models import feed_forward, norms
 from memobench.models.attention import WEIGHINGS, Attention
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward
 from memobench.models.norms import Norm, mean_weights
@@ -199,6 +199,48 @@ class ModernModule(Module):
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes of products of two matrices, and how many there are of them."""
         return tuple((m, r, n, self.n_layers * x) for m, r, n, x in self.heads.products())
+
+    def symmetries(self, task: Any) -> int | None:
+        """The stream's, those of heads and neurons, and scales that a later matrix can have."""
+        n, d_model = self.vocab_size, self.d_model
+        n_written = n**self.context_length * d_model
+        has_formula = (
+            self.context_length > 1
+            and d_model < n
+            and self.norm != "layer"
+            and has_room(count_distinct(self, self.context_length), n_written)
+        )
+        # At the last position of the first layer only tokens differ.
+        first, later = self.heads.symmetries(n), self.heads.symmetries(math.inf)
+        if task.question != "next token" or not has_formula or first is None or later is None:
+            return None
+        n_blocks = self.n_layers * (1 + self.has_neurons)
+        return (
+            first
+            + (self.n_layers - 1) * later
+            + (self.n_layers * self.neuron_symmetries() if self.has_neurons else 0)
+            + self._stream_symmetries(n_blocks)
+            + n_blocks * self._learns_scale
+            # Tokens and positions may be shifted against each other, and all logits of a sequence.
+            + d_model * (self.positions == "learned")
+            + d_model * (not self.tied)
+        )
+
+    def neuron_symmetries(self) -> int:
+        """The dimensions of changes of a feed-forward block that leave its output as it is."""
+        return feed_forward.symmetries(self.d_model, self.d_mlp, self.activation)
+
+    def _stream_symmetries(self, n_blocks: int) -> int:
+        """The dimensions of the stream's bases, and of scales of norms."""
+        d_model = self.d_model
+        turns = d_model * (d_model - 1) // 2
+        if self.norm == "none":
+            return turns if self.tied else d_model**2
+        # A norm's scale is that of the matrices after it, where nothing else reads the stream.
+        last = 0 if self.tied else d_model
+        if self.norm_position == "pre":
+            return n_blocks * d_model + (0 if self.tied else turns) + last
+        return last + (turns if n_blocks == 1 and not self.tied else 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

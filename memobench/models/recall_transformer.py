@@ -24,8 +24,9 @@ import numpy as np
 from memobench.common.errors import require
 from memobench.core.architecture import WithHeads, require_neurons
 from memobench.core.columns import choice, integer
-from memobench.core.module import Module
+from memobench.core.module import Module, product_dimensions
 from memobench.core.spec import kind
+from memobench.models import feed_forward
 from memobench.models.feed_forward import ACTIVATIONS
 from memobench.numerics import lookup
 from memobench.numerics.initial_weights import Table, Weight, fan_in
@@ -121,6 +122,18 @@ class PlainRecallTransformer(Module):
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes of products of two matrices: each head's queries and keys, output and value."""
         return ((self.d_model, self.d_head, self.d_model, 2 * self.n_heads),)
+
+    def symmetries(self, task: Any) -> int | None:
+        """Bases of what heads read and of what they write, a shift of logits, scales of neurons.
+
+        Heads look from the end token alone: each has one vector for queries and keys.
+        """
+        n_inputs, d_model = self.vocab_size - self.n_outputs, self.d_model
+        if task.question != "fact" or d_model >= min(n_inputs, self.n_outputs):
+            return None
+        maps = self.n_heads * (product_dimensions(d_model, self.d_head, d_model) - d_model)
+        of_neurons = feed_forward.symmetries(d_model, self.d_mlp, self.activation)
+        return maps + 2 * d_model**2 + d_model + of_neurons
 
 
 @kind("recall_transformer")

@@ -16,7 +16,7 @@ from flax import linen as nn
 from memobench import theory
 from memobench.common.errors import require
 from memobench.core.architecture import Architecture
-from memobench.core.module import Module
+from memobench.core.module import Module, count_distinct, product_dimensions
 from memobench.core.spec import kind
 from memobench.numerics.lookup import rows
 
@@ -44,6 +44,12 @@ class SequenceEncoderModule(Module):
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes (m, r, n) of products of two matrices, and how many: all of it is one product."""
         return ((self.vocab_size, self.d_model, self.vocab_size**self.context_length, 1),)
+
+    def symmetries(self, task: Any) -> int:
+        """A shift of all logits of a sequence: of d_model dimensions where the rank is that low."""
+        n, n_sequences = self.vocab_size, self.vocab_size**self.context_length
+        free = product_dimensions(n - 1, self.d_model, n_sequences)
+        return count_distinct(self, task.context_length) - free
 
 
 @kind("sequence_encoder")

@@ -19,9 +19,9 @@ import numpy as np
 from memobench import theory
 from memobench.core.architecture import WithHeads, in_words, require_neurons, sizes_in_words
 from memobench.core.columns import choice, integer
-from memobench.core.module import Module, TabledModule
+from memobench.core.module import Module, TabledModule, count_distinct, has_room
 from memobench.core.spec import kind
-from memobench.models import mixing
+from memobench.models import feed_forward, mixing
 from memobench.models.feed_forward import ACTIVATIONS
 from memobench.numerics import cpu, lookup
 from memobench.numerics.initial_weights import Table, Weight, fan_in, select_prefix
@@ -131,6 +131,26 @@ class PlainTransformer(Module):
         """Sizes (m, r, n) of every head's products, of queries and keys and of output and value."""
         d_in = self._width
         return ((d_in, self.d_head, d_in, 2 * self.n_layers * self.n_heads),)
+
+    def symmetries(self, task: Any) -> int | None:
+        """The stream's basis, a shift of logits, scales of neurons, and what heads share.
+
+        Tokens and positions that are added up may be shifted against each other; compressed heads
+        read and write in bases of their own.
+        """
+        n, d_model = self.vocab_size, self.d_model
+        n_written = n**self.context_length * min(d_model, self._width)
+        has_formula = (
+            self.context_length > 1
+            and d_model < n
+            and not (self.compress and self.d_head > d_model)
+            and has_room(count_distinct(self, self.context_length), n_written)
+        )
+        if task.question != "next token" or not has_formula:
+            return None
+        shared = d_model if self.full else 2 * self.d_head**2 * self.compress
+        of_neurons = feed_forward.symmetries(d_model, self.d_mlp, self.activation)
+        return d_model**2 + d_model + shared + self.n_layers * of_neurons
 
 
 def _writes_two(sizes: theory.Sizes) -> Any:

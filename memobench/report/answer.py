@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from memobench.analysis.freedom import count_freedom
 from memobench.board import capacity_summary
 from memobench.methods.thresholds import Estimate
 from memobench.report import tables
@@ -173,7 +174,7 @@ def _width(contests: Sequence[capacity_summary.Contest]) -> str:
     if not wide:
         return ""
     over = [_ratio(run, mlp).value for run, mlp in wide]
-    redundant = [1 - run["n_params_distinct"] / run["n_params"] for run, _ in wide]
+    redundant = [1 - count_freedom(run) / run["n_params"] for run, _ in wide]
     return (
         f"With heads as wide as the model it knows {_range(over)} times as many: "
         f"{_range(redundant, '.0%')} of its parameters are redundant (products of matrices need "

@@ -20,13 +20,13 @@ sequences of its own) ± half the 95% interval (Student):
 (a) and (b) count what the best of the checked weights know (every 32 steps of the exact gradient;
 the last ones of the published protocol), (c) the last weights; each at its best learning rate and
 number of steps. Per parameter means: of *all*; of the *memory*, all but token embeddings and
-unembedding; of the *distinct* degrees of freedom, where a product of two matrices of rank r
-between d and d dimensions counts r(2d − r). A row is `converged` where the last doubling of the
+unembedding; of the degrees of *freedom*, the dimensions of the set of functions that the weights
+can have (– where they differ between weights). A row is `converged` where the last doubling of the
 steps gained less than 2% in each of the three (*gain*; what is known of the overfull set for b); a
 set that was memorized to 99% is not overfull, and its row a `lower bound`, no capacity. *Rate at
 edge* is the share of seeds whose best learning rate is the least or the largest tried.
 """
-CONVENTIONS = {"all": "n_params", "memory": "n_params_memory", "distinct": "n_params_distinct"}
+CONVENTIONS = {"all": "n_params", "memory": "n_params_memory", "freedom": "degrees_of_freedom"}
 SIZES = ["task", "vocab_size", "architecture", "heads", "d_model", "d_head", "n_heads"]
 SIZES += ["n_layers", "d_mlp", "activation", "protocol"]
 

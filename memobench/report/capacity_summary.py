@@ -32,14 +32,13 @@ Every entry is the shape of its family that knew most bits at its budget in the 
 measured as entries. **Bits** are those of an overfull set (T log2 N minus the negative
 log-likelihood in bits, at least 0; as many associations as parameters), means over label tables,
 each with one or more *initial weights* of its own, after a stated number of steps of the exact
-gradient, with Student's 95% interval of the means of tables. Of **degrees of freedom** a product of
-two matrices of rank r between d and d dimensions has r(2d - r), fewer than parameters. The
+gradient, with Student's 95% interval of the means of tables. **Degrees
+of freedom** are the dimensions of the set of functions that the weights can have, the rank of the
+Jacobian of log-probabilities: fewer than parameters; – where they differ between weights. The
 **learning rate** of each number of steps is chosen by pilots, whose initial weights do not count;
-*edge* says that it is the least or the largest of those tried. The **limit** is L in L -
-a·steps^-p, fitted to three numbers of steps; an entry has *converged* where its last is within 2%
-of the limit's whole interval, and not where it is farther from all of it. There is none, and
-*converged* is undecided, where four times the steps know significantly less, or so much more that
-bits may grow without a limit; where the latter cannot be excluded the interval ends at ∞.
+*edge* says that it is the least or the largest of those tried. The **gain** is
+bits over those after a quarter of the steps, on the same tables and initial weights: an entry whose
+gain is above 1 has not shown what more steps would know.
 **Associations** are those known beyond guessing. **Half know** is the number of associations of
 which half of the trainings come to know 99% at a learning rate of their own, the **rate of sets**.
 Pilots, which do not count, chose it and may not have found the best; the 95% interval is credible
@@ -47,7 +46,7 @@ where trainings fail or not by the size alone. **Ranks** are of bits per paramet
 cannot be told apart at 95%, after Holm's correction for all pairs of a table, share a range.
 """
 # What pages call bits over degrees of freedom.
-DISTINCT = "bits / degree of freedom"
+PER_FREEDOM = "bits / degree of freedom"
 # Panels of a row.
 _MOST_COLUMNS = 3
 
@@ -266,10 +265,9 @@ def reader_table(rows: pd.DataFrame) -> pd.DataFrame:
             "entry": list(map(name_entry, rows["model"], rows["entry"])),
             "parameters": rows["n_params"],
             "bits / parameter": interval("bits", 3, rows["n_params"]),
-            DISTINCT: interval("bits", 3, rows["n_params_distinct"]),
+            PER_FREEDOM: interval("bits", 3, rows["degrees_of_freedom"]),
             "bits": interval("bits", 0),
-            "limit": interval("limit", 0),
-            "converged": format_plain("converged", str),
+            "gain": interval("gain", 3),
             "bits / parameter after fewer steps": [
                 ", ".join(f"{steps:,}: {bits / n:.3f}" for steps, bits in earlier) or "–"
                 for earlier, n in zip(rows["earlier"], rows["n_params"], strict=True)

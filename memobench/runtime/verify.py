@@ -240,7 +240,7 @@ def check_weights(run: Run, row: _Row, counted: _Row) -> None:
 def _check_model(run: Run, row: _Row) -> None:
     """Raises UserError where the method cannot make the model, or it has other parameters."""
     run.method.check_model(run)
-    for name, count in models.counts(run.module(), run.task.context_length).items():
+    for name, count in models.counts(run.module(), run.task).items():
         # Rows may be older than a column of counts.
         known = row[name] is None or row[name] == count
         require(known, f"{name} must be {count} of such a model, got {row[name]}. Delete the row")

@@ -271,7 +271,7 @@ def rows_of(pack: Pack, result: PackResult) -> list[dict[str, Any]]:
         rows.append(
             {
                 **runs.cells(run),
-                **models.counts(module, task.context_length),
+                **models.counts(module, task),
                 "status": "diverged" if diverged else "ok",
                 **{name: float(x) if name in known else None for name, x in measured.items()},
                 **({} if diverged else _own_measures(run, result, i)),

@@ -48,6 +48,11 @@ COUNTS = by_name(
     Column(
         "n_params_active", "parameters less those that a token does not meet", col.int_between()
     ),
+    Column(
+        "degrees_of_freedom",
+        "dimensions of the set of functions that the weights can have; none without a formula",
+        col.int_between(),
+    ),
 )
 OTHERS = by_name(
     Column("status", "`ok`, or `diverged`: then there are no measures", col.one_of(*STATUSES)),

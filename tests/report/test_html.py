@@ -59,9 +59,9 @@ def sample(n=60, seed=0):
             **{"commit": "0f28b31", "date": f"2026-0{1 + i % 9}-{10 + i % 19}"},
         }
         if known:
-            row |= {"converged": "yes", "steps": 4096, "tables": 32, "learning_rate": 0.01}
+            row |= {"gain": 1.1, "steps": 4096, "tables": 32, "learning_rate": 0.01}
             measures = {"bits_per_parameter": level, "half_99": 99.0 * level}
-            measures |= {"bits_per_distinct": 1.2 * level}
+            measures |= {"bits_per_degree_of_freedom": 1.2 * level}
             for name, value in measures.items():
                 row |= {name: value, f"{name}_low": 0.9 * value, f"{name}_high": 1.1 * value}
         rows.append(row)

@@ -1,0 +1,95 @@
+"""Models of every family, and their degrees of freedom by formula.
+
+A test holds each formula against the rank of the Jacobian, in double precision.
+"""
+
+import pandas as pd
+
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.task import Task
+from memobench.models.linear_memory import LinearMemory
+from memobench.models.mixture_of_experts import MixtureOfExperts
+from memobench.models.mlp_memory import MLPMemory
+from memobench.models.modern import Modern
+from memobench.models.recall_transformer import RecallTransformer
+from memobench.models.sequence_encoder import SequenceEncoder
+from memobench.models.transformer import MLP, AttentionOnly
+from memobench.report import tables
+from memobench.tasks.associations import Associations
+from memobench.tasks.factual_recall import FactualRecall
+
+_ALONE, _PAIRS = (Associations(vocab_size=10, context_length=s) for s in (1, 2))
+_TRIPLES = Associations(vocab_size=6, context_length=3)
+# Pairs of the board at 256 and at 512 parameters.
+_OF_256, _OF_512 = (Associations(vocab_size=n) for n in (16, 32))
+_FACTS = FactualRecall(n_subjects=6, n_relations=4, n_answers=2, n_noise=6, context_length=5)
+_WIDE = {"d_model": 3, "d_head": 3}
+_NARROW = {"d_model": 4, "d_head": 2, "n_heads": 2}
+_PLAIN = {"norm": "none"}
+
+
+def _modern(**fields: object) -> tuple[Architecture, Task]:
+    return Modern(**{**_WIDE, **fields}), _PAIRS
+
+
+MODELS: tuple[tuple[Architecture, Task], ...] = (
+    (AttentionOnly(**_WIDE, n_heads=4, heads="full"), _OF_256),
+    (MLP(**_WIDE, d_mlp=17, heads="full"), _OF_256),
+    (AttentionOnly(d_model=3, d_head=1, n_heads=13, heads="full"), _OF_256),
+    (AttentionOnly(d_model=5, d_head=2, n_heads=4), _OF_256),
+    (AttentionOnly(d_model=4, d_head=4, n_heads=4, heads="full"), _OF_512),
+    (AttentionOnly(**_WIDE, n_heads=2), _PAIRS),
+    (AttentionOnly(**_WIDE, n_heads=2, n_layers=2, heads="full"), _PAIRS),
+    (AttentionOnly(**_NARROW, n_layers=2), _PAIRS),
+    (AttentionOnly(**_WIDE, n_heads=2, heads="full"), _TRIPLES),
+    (MLP(**_NARROW, d_mlp=4, heads="full"), _PAIRS),
+    (MLP(**_NARROW, d_mlp=4), _PAIRS),
+    (MLP(**_WIDE, d_mlp=3, n_layers=2, heads="full"), _PAIRS),
+    (MLP(**_WIDE, d_mlp=6, activation="relu", heads="full"), _PAIRS),
+    (MLP(**_WIDE, d_mlp=6, activation="relu_squared", heads="full"), _PAIRS),
+    (MLP(**_WIDE, d_mlp=6, activation="silu", heads="full"), _PAIRS),
+    *(_modern(d_mlp=4, activation=each) for each in ("swiglu", "geglu", "reglu", "gelu")),
+    *(_modern(d_mlp=n, activation="bilinear") for n in (2, 9)),
+    _modern(d_mlp=4, norm_position="post"),
+    _modern(norm_position="post"),
+    _modern(d_mlp=4, tied=True),
+    _modern(**_PLAIN, n_heads=2, d_mlp=4),
+    _modern(**_PLAIN, d_mlp=3, n_layers=2),
+    _modern(**_PLAIN, positions="learned", tied=True),
+    _modern(**_PLAIN, positions="none"),
+    _modern(**_PLAIN, qk_norm=True, n_heads=2),
+    _modern(**_PLAIN, qk_norm=True, positions="learned"),
+    _modern(**_PLAIN, residual_scale="learned", d_mlp=3),
+    *(_modern(**_PLAIN, attention=each) for each in ("softmax1", "sigmoid", "linear", "delta")),
+    _modern(**_PLAIN, attention="delta", positions="none", n_heads=2),
+    _modern(**_PLAIN, **_NARROW),
+    _modern(**_PLAIN, d_model=4, d_head=4, n_heads=2, n_kv_heads=1),
+    _modern(**_PLAIN, d_model=5, d_head=5),
+    (Modern(**_NARROW, **_PLAIN), _TRIPLES),
+    (MixtureOfExperts(**_WIDE, **_PLAIN, d_mlp=2, n_experts=3), _PAIRS),
+    (MixtureOfExperts(**_WIDE, d_mlp=2, n_experts=3, top_k=2), _PAIRS),
+    (LinearMemory(d_model=3), _ALONE),
+    (LinearMemory(d_model=10), _ALONE),
+    (MLPMemory(d_model=3, d_mlp=5, activation="gelu"), _ALONE),
+    (MLPMemory(d_model=4, d_mlp=3, activation="swiglu"), _ALONE),
+    (SequenceEncoder(d_model=3), Associations(vocab_size=5)),
+    (RecallTransformer(d_model=3, d_head=2, n_heads=2, d_mlp=4), _FACTS),
+    (RecallTransformer(d_model=3, d_head=3, n_heads=2, d_mlp=3, biases="hidden"), _FACTS),
+)
+
+
+def table() -> str:
+    """A line for every model: parameters, those that products leave, and degrees of freedom."""
+    return tables.markdown(pd.DataFrame([_line(*each) for each in MODELS]), {})
+
+
+def _line(architecture: Architecture, task: Task) -> dict[str, object]:
+    counts = models.counts(architecture.module_for(task), task)
+    return {
+        "model": architecture.full_name,
+        "tokens": task.vocab_size,
+        "length": task.context_length,
+        "parameters": counts["n_params"],
+        "degrees of freedom": counts["degrees_of_freedom"],
+    }
