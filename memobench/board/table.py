@@ -8,7 +8,6 @@ intervals. The others say what weights can do: weights that were run, whoever fo
 import dataclasses
 import functools
 import logging
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -252,8 +251,8 @@ COLUMNS: dict[str, BoardColumn] = {
         _measure(
             "gain",
             "gain",
-            "bits over those after a quarter of the steps, with 95% interval; above 1 more steps may "
-            "know more",
+            "bits over those after a quarter of the steps, with 95% interval; above 1 more steps "
+            "may know more",
             3,
             of_range=True,
             first=False,
