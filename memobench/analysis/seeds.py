@@ -1,4 +1,4 @@
-"""Statistics of a results table. Pure functions; no files, no arithmetic by JAX."""
+"""Means over seeds and their Student's intervals, and what theory says of rows. Pure functions."""
 
 import functools
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The standard board: its entries, and their rows from typical capacities and certified weights.
+"""The standard board: its columns, entries and rows, of typical capacities and certified weights.
 
 Version v2, never mixed with another. A row is an architecture at a budget of parameters, all
 counted, on a track. Tracks of training say what is typical: means over label tables with their

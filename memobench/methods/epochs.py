@@ -30,14 +30,14 @@ class Schedule(NamedTuple):
     Attributes:
       first: rate of the first epoch.
       last: rate reached after the last.
-      rises: share of the epochs in which it comes to the first rate.
+      warmup: share of the epochs in which it comes to the first rate.
       falls_from: share of the epochs after which it begins to fall.
       shape: LINEAR, COSINE or ROOT.
     """
 
     first: Any
     last: Any
-    rises: Any = 0.0
+    warmup: Any = 0.0
     falls_from: Any = 0.0
     shape: Any = LINEAR
 
@@ -52,8 +52,8 @@ class Schedule(NamedTuple):
         linear_R, cosine_R = fallen_R, left_R * (1 - np.cos(np.pi * fallen_R / left_R)) / 2
         shapes = linear_R, cosine_R, np.sqrt(left_R * fallen_R)
         fallen_R = np.choose(np.asarray(self.shape, int), shapes)
-        rises_R = np.minimum(1, (epoch_R + 1) / (1 + self.rises * epochs_R))
-        return rises_R * (self.first + (self.last - self.first) * fallen_R / left_R)
+        warmup_R = np.minimum(1, (epoch_R + 1) / (1 + self.warmup * epochs_R))
+        return warmup_R * (self.first + (self.last - self.first) * fallen_R / left_R)
 
 
 @dataclasses.dataclass(eq=False)

@@ -190,9 +190,9 @@ class Training(TrainedMethod):
     def rates(self) -> Schedule:
         """The learning rate over epochs."""
         shape = {None: LINEAR, "cosine": COSINE, "wsd": ROOT}[self.schedule]
-        rises = self.warmup or 0.0
-        falls_from = rises if self.decay_share is None else 1 - self.decay_share
-        return Schedule(self.learning_rate, self.final_learning_rate, rises, falls_from, shape)
+        warmup = self.warmup or 0.0
+        falls_from = warmup if self.decay_share is None else 1 - self.decay_share
+        return Schedule(self.learning_rate, self.final_learning_rate, warmup, falls_from, shape)
 
     @property
     def steps(self) -> int:

@@ -2,7 +2,8 @@
 
 A model whose paired factors are zero-padded is the smaller model: the gradients of the padding
 are exactly zero and stay so under Adam. So models of unequal sizes can be padded, stacked and
-trained as one. Imports models and specs; trains nothing, touches no files.
+trained as one. Which runs may share a program say `pack_key` of their task and method; here it is
+chosen which of them do. Imports models and specs; trains nothing, touches no files.
 """
 
 from __future__ import annotations
