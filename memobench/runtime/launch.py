@@ -6,7 +6,6 @@ whose leases say who trains what: see `memobench.runtime.workers`. Imports no JA
 
 import ast
 import contextlib
-import dataclasses
 import functools
 import importlib.util
 import os
@@ -39,27 +38,20 @@ STOP_SECONDS = 60
 _MPS = "nvidia-cuda-mps-control"
 
 
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """A function for another process, which finds its modules where this process does.
+# What a worker does, called with its number.
+Work = Callable[[int], None]
 
-    Attributes:
-      path: `sys.path` of this process.
-      data: the pickled function, which is called with the number of the worker.
-    """
 
-    path: Sequence[str]
-    data: bytes
+def make_portable(work: Work) -> Work:
+    """The work for another process, which then finds modules and plugins as this one does."""
+    ready = functools.partial(plugins.at_work, plugins.names(), work)
+    path = [os.path.abspath(x) for x in sys.path]
+    return functools.partial(_unpickle_and_work, path, pickle.dumps(ready))
 
-    @classmethod
-    def make(cls, function: Callable[[int], None]) -> "Work":
-        """Returns the work of a function that can be pickled."""
-        ready = functools.partial(plugins.at_work, plugins.names(), function)
-        return cls([os.path.abspath(x) for x in sys.path], pickle.dumps(ready))
 
-    def __call__(self, number: int) -> None:
-        sys.path += [x for x in self.path if x not in sys.path]
-        pickle.loads(self.data)(number)
+def _unpickle_and_work(path: list[str], data: bytes, number: int) -> None:
+    sys.path += [x for x in path if x not in sys.path]
+    pickle.loads(data)(number)
 
 
 class Launcher:

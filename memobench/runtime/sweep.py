@@ -223,7 +223,7 @@ def _train_missing(
             work: Any = functools.partial(
                 workers.work_apart, str(workspace.folder), since, workspace.sweep, runs, ids
             )
-            place, work = launcher, launch.Work.make(work)
+            place, work = launcher, launch.make_portable(work)
         else:
             place = local.Threads()
             work = functools.partial(workers.work, workspace, runs, ids, packs, bar.add_steps)

@@ -12,7 +12,7 @@ import pytest
 
 import memobench
 from memobench.planner import packing
-from memobench.runtime.launch import Work
+from memobench.runtime import launch
 from memobench.runtime.leases import Leases
 from tests.cluster import stand_ins
 
@@ -26,7 +26,7 @@ def _importable(monkeypatch):
 @pytest.fixture
 def at(tmp_path):
     """Work of this name with its diary in the test's folder."""
-    return lambda name: Work.make(functools.partial(getattr(stand_ins, name), tmp_path))
+    return lambda name: launch.make_portable(functools.partial(getattr(stand_ins, name), tmp_path))
 
 
 @pytest.fixture
