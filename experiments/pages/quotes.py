@@ -18,7 +18,7 @@ from memobench.board import capacity_summary, peak
 from memobench.board import table as board
 from memobench.experiments.board.peak import ratios
 from memobench.experiments.capacity import exposure_claims as exposure
-from memobench.experiments.pages import papers
+from memobench.experiments.pages import freedom, papers
 from memobench.report import answer, tables
 from memobench.report import capacity_summary as entries
 from memobench.store.published import published
@@ -172,6 +172,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "forms": _forms,
     "narrow": _narrow_heads,
     "exposure": _exposure,
+    "freedom": freedom.table,
     "laws": _laws,
     "peaks": _peaks,
     "precision": _precision,
