@@ -43,18 +43,24 @@ def test_every_kind_has_a_formula_or_is_known_to_have_none():
     assert {architecture.name for architecture, _ in MODELS} == kinds - WITHOUT
 
 
-@pytest.mark.parametrize(
-    ("architecture", "task"), MODELS, ids=lambda x: getattr(x, "full_name", x.name)
-)
+def _cases():
+    """All models; of each kind the first one, the others in minutes."""
+    kinds = [architecture.name for architecture, _ in MODELS]
+    for i, each in enumerate(MODELS):
+        marks = () if i == kinds.index(kinds[i]) else (pytest.mark.slow,)
+        yield pytest.param(*each, id=each[0].full_name, marks=marks)
+
+
+@pytest.mark.parametrize(("architecture", "task"), _cases())
 def test_formulas_are_the_rank_of_the_jacobian(architecture, task):
     module = architecture.module_for(task)
     assert freedom.rank(module, task) == _by_formula(architecture, task)
 
 
-def test_formulas_stay_the_rank_with_larger_sizes():
-    """At the sizes of entries, where heads or neurons fill more of what functions can be."""
+@pytest.mark.slow
+def test_quadratic_forms_have_no_more_values_than_tokens():
+    """Those of scores of a position with itself, 28 numbers of a width of 7."""
     task = Associations(vocab_size=12)
-    # Quadratic forms of a position with itself have as many values as tokens.
     wide = Modern(d_model=7, d_head=7, norm="none")
     assert freedom.rank(wide.module_for(task), task) == _by_formula(wide, task) == 222
 

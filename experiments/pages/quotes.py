@@ -19,7 +19,7 @@ from memobench.board import table as board
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board.peak import ratios
 from memobench.experiments.capacity import exposure_claims as exposure
-from memobench.experiments.pages import papers
+from memobench.experiments.pages import freedom, papers
 from memobench.report import answer, tables
 from memobench.report import capacity_summary as entries
 from memobench.report.verdicts import estimate_of
@@ -188,6 +188,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "forms": _forms,
     "ratios": _ratios,
     "exposure": _exposure,
+    "freedom": freedom.table,
     "laws": _laws,
     "peaks": _peaks,
     "precision": _precision,

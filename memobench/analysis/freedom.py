@@ -29,6 +29,8 @@ from memobench.numerics import precision
 MOST_PARAMETERS = 2200
 # Inputs that are looked at, where there are more.
 _MOST_INPUTS = 2**13
+# Instances of a task whose inputs are not all sequences: enough if they have outputs enough.
+_INSTANCES = 16
 # Sums at once: more take more memory.
 _AT_ONCE = 16
 # Singular values over the largest one: rounding is below, and everything else so many times above.
@@ -67,15 +69,22 @@ def degrees_of_freedom(module: Module, task: Task) -> int | None:
 
 
 def rank(module: Module, task: Any) -> int | None:
-    """The largest rank at random weights; None where no two draws agree on it, or none is clear."""
+    """The largest rank at random weights; None where no two draws agree on it, or none is clear.
+
+    So it is where inputs are drawn and their outputs are hardly more than parameters.
+    """
     found: list[int] = []
+    inputs = precision.cast(_inputs(task))
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-        sums = _sums(module, task)
+        sums, n_outputs = _sums(module, task, inputs)
+        n_params, _ = models.count_parameters(module, task.context_length)
+        if n_outputs < 2 * n_params and not _are_sequences(task):
+            return None
         for seed in range(_DRAWS):
             drawn = models.init_on_host(module, task.context_length, jax.random.key(seed))
             weights_P, _ = ravel_pytree(_move(drawn["params"], np.random.default_rng(seed)))
             value_K = np.linalg.svd(sums(weights_P, jax.random.key(seed)), compute_uv=False)
-            ratio_K = np.append(value_K, 0) / value_K[0]
+            ratio_K = np.append(value_K, 0) / max(value_K[0], np.finfo(float).tiny)
             n_clear = int((ratio_K > _ROUNDING).sum())
             if ratio_K[n_clear - 1] > _GAP * ratio_K[n_clear]:
                 found.append(n_clear)
@@ -84,25 +93,25 @@ def rank(module: Module, task: Any) -> int | None:
     return None
 
 
-def _sums(module: Module, task: Any) -> Callable[..., np.ndarray]:
-    """A function of weights_P and a key: sums_KxP, random ones of the Jacobian's rows.
+def _sums(module: Module, task: Any, inputs: Any) -> tuple[Callable[..., np.ndarray], int]:
+    """A function of weights_P and a key to random sums_KxP of the Jacobian's rows; how many rows.
 
-    There are somewhat more than columns, so that they have the Jacobian's rank.
+    There are somewhat more sums than columns, so that they have the Jacobian's rank.
     """
     drawn = models.init_on_host(module, task.context_length, jax.random.key(0))
     variables = precision.cast({"constants": {}, **drawn})
     weights_P, unravel = ravel_pytree(variables["params"])
-    inputs = precision.cast(_inputs(task))
-    n_outputs = getattr(task, "n_outputs", None)
+    n_choices = getattr(task, "n_outputs", None)
 
     def log_probabilities(weights_P: jax.Array) -> jax.Array:
         held = {**variables, "params": unravel(weights_P)}
         outputs: jax.Array = jax.vmap(lambda *each: module.apply(held, *each))(*inputs)
         is_choice = task.n_choices is not None
-        return jax.nn.log_softmax(outputs[..., :n_outputs]) if is_choice else outputs
+        return jax.nn.log_softmax(outputs[..., :n_choices]) if is_choice else outputs
 
     shape = jax.eval_shape(log_probabilities, weights_P).shape
-    n_sums = min(len(weights_P) + 32, math.prod(shape))
+    n_outputs = math.prod(shape)
+    n_sums = min(len(weights_P) + 32, n_outputs)
 
     def sums(weights_P: jax.Array, key: jax.Array) -> jax.Array:
         _, transpose = jax.vjp(log_probabilities, weights_P)
@@ -112,7 +121,7 @@ def _sums(module: Module, task: Any) -> Callable[..., np.ndarray]:
 
         return jax.lax.map(add_up, jax.random.split(key, n_sums), batch_size=_AT_ONCE)
 
-    return jax.jit(sums, compiler_options=RUNS_BRIEFLY)
+    return jax.jit(sums, compiler_options=RUNS_BRIEFLY), n_outputs
 
 
 def _move(weights: Any, generator: np.random.Generator) -> Any:
@@ -125,18 +134,22 @@ def _move(weights: Any, generator: np.random.Generator) -> Any:
     return jax.tree.map(move, precision.cast(weights))
 
 
+def _are_sequences(task: Any) -> bool:
+    """True where any sequence of tokens may be an input."""
+    return task.question in ("next token", "every token")
+
+
 def _inputs(task: Any) -> tuple[Any, ...]:
-    """Inputs of tasks of this kind: of tokens all sequences, or so many random ones."""
-    if task.question == "next token":
+    """Inputs of tasks of this kind: all sequences of tokens, or so many, or those of instances."""
+    if _are_sequences(task):
         n, length = task.vocab_size, task.context_length
         if n**length <= _MOST_INPUTS:
             return (np.array(list(itertools.product(range(n), repeat=length)), np.int32),)
         drawn = np.random.default_rng(0).integers(n, size=(_MOST_INPUTS, length))
         return (drawn.astype(np.int32),)
-    n_instances = math.ceil(_MOST_INPUTS / task.n_examples)
     found = []
-    for seed in range(n_instances):
+    for seed in range(_INSTANCES):
         instance = task.replace(seed=seed)
-        index_T = jnp.arange(task.n_examples)
-        found.append(jax.vmap(functools.partial(instance.inputs, instance.sample()))(index_T))
+        data, index_T = jax.tree.map(jnp.asarray, instance.sample()), jnp.arange(task.n_examples)
+        found.append(jax.vmap(functools.partial(instance.inputs, data))(index_T))
     return tuple(np.concatenate(each)[:_MOST_INPUTS] for each in zip(*found, strict=True))

@@ -217,7 +217,8 @@ COLUMNS: dict[str, BoardColumn] = {
         _measure(
             "bits_per_degree_of_freedom",
             "bits / degree of freedom",
-            "the same over the dimensions of the set of functions that the weights can have",
+            "the same over the dimensions of the set of functions that the weights can have; – "
+            "where they differ between weights",
             3,
             of_range=True,
         ),
