@@ -51,7 +51,11 @@ def display_name(of: Architecture | Mapping[str, Any]) -> str:
     """
     known = of if isinstance(of, Architecture) else capacity_summary.architecture(of)
     family = escape_unprintable(known.family) if known else capacity_summary.family(of)
-    family, _, layers = re.fullmatch(r"(?s)(.*?)(, )?(\d+ layers)?", family).groups("")
+    before, _, layers = family.rpartition(", ")
+    if re.fullmatch(r"\d+ layers", layers):
+        family = before
+    else:
+        layers = ""
     name, _, rest = family.partition(" (")
     options = rest.removesuffix(")").split(", ") if rest.endswith(")") else []
     if known and known.name in _SIDES:
@@ -59,6 +63,20 @@ def display_name(of: Architecture | Mapping[str, Any]) -> str:
     elif (options or not rest) and all("=" in x for x in options):
         family = _name_kind(name, options)
     return ", ".join(filter(None, (family.replace("_", " "), layers)))
+
+
+def name_entry(of: Architecture | Mapping[str, Any], sizes: str) -> str:
+    """The name of a family with the sizes of one of its architectures."""
+    return f"{display_name(of)} ({sizes})"
+
+
+def form_name(side: str, heads: str) -> str:
+    """The name of a form of a side, as `Architecture.side` has both.
+
+    >>> form_name("MLP", "full"), form_name("attention alone", "narrow")
+    ('MLP, wide head', 'attention alone, narrow heads')
+    """
+    return f"{side}, {_HEADS[heads]} {'heads' if side.startswith('attention') else 'head'}"
 
 
 def _name_form(known: Architecture) -> str:
@@ -72,20 +90,11 @@ def _name_form(known: Architecture) -> str:
     return form_name(side, "full" if is_wide else heads)
 
 
-def form_name(side: str, heads: str) -> str:
-    """The name of a form of a side, as `Architecture.side` has both.
-
-    >>> form_name("MLP", "full"), form_name("attention alone", "narrow")
-    ('MLP, wide head', 'attention alone, narrow heads')
-    """
-    return f"{side}, {_HEADS[heads]} {'heads' if side.startswith('attention') else 'head'}"
-
-
 def _name_kind(name: str, options: list[str]) -> str:
     """The name of a kind, with its options in words."""
     values = {"activation": "swiglu"} | dict(x.split("=", 1) for x in options)
     pattern = _NAMES.get(name, "")
-    inside = re.findall(r"{(\w+)}", pattern)
+    inside = [x for x in values if f"{{{x}}}" in pattern]
     words = pattern.format_map({x: _ACTIVATIONS.get(values[x], values[x]) for x in inside}) or name
     rest = [_option(x) for x in options if x.split("=")[0] not in inside]
     # The norm comes last.

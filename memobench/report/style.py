@@ -75,17 +75,17 @@ _DASHES = {
 }
 _VARIANTS = ("2 layers", "2 per token")
 # Of other columns than the architecture.
-_OTHERS = {
+OTHERS = {
     "one next token": Style(GREY, "o"),
     "equally likely next tokens": Style(RED, "s"),
-    "power law": Style(TEAL, "D"),
+    "power law": Style(TEAL, "v"),
     "Dirichlet": Style(INDIGO, "^"),
     **dict(
         zip(
             claims.MADE,
             (
                 *(Style(GREY, "X"), Style(RED, "P"), Style(OCHRE, "v"), Style(PINK, "^")),
-                *(Style(TEAL, "D"), Style(BLUE, "o", DASHED), Style(BLUE, "o")),
+                *(Style(TEAL, "D"), Style(BROWN, "s"), Style(BLUE, "o")),
             ),
             strict=True,
         )
@@ -105,8 +105,8 @@ def declared(name: str) -> Style | None:
     >>> declared("MLP, wide head") == declared("MLP, wide head, 2 layers")
     False
     """
-    if name in _OTHERS:
-        return _OTHERS[name]
+    if name in OTHERS:
+        return OTHERS[name]
     base, *rest = name.split(", ")
     style, variants = _BASES.get(base), 0
     for part in rest:
@@ -130,17 +130,15 @@ def styles_of(values: Iterable[Any]) -> dict[Any, Style]:
     True
     """
     distinct = sorted(set(values), key=lambda x: (isinstance(x, str), x))
-    numbers = [isinstance(x, Number) and not isinstance(x, bool) for x in distinct]
-    if len(distinct) > 1 and all(numbers):
+    if distinct and all(isinstance(x, Number) and not isinstance(x, bool) for x in distinct):
         return dict(zip(distinct, ramp(len(distinct)), strict=True))
     known = {x: declared(notation.words(x)) for x in distinct}
     taken = {(style.color, style.marker) for style in known.values() if style}
     colors = {color for color, _ in taken}
-    free = [
-        Style(color, marker)
-        for color, marker in zip(COLORS * len(MARKERS), itertools.cycle(MARKERS), strict=False)
-        if (color, marker) not in taken
-    ]
+    # Those of the sides come last.
+    in_order = (*COLORS[3:], *COLORS[:3])
+    pairs = zip(in_order * len(MARKERS), itertools.cycle(MARKERS), strict=False)
+    free = [Style(*pair) for pair in pairs if pair not in taken]
     left = itertools.cycle(sorted(free, key=lambda style: style.color in colors))
     return {x: style or next(left) for x, style in known.items()}
 
@@ -150,7 +148,7 @@ def ramp(n: int) -> list[Style]:
     import matplotlib
 
     colormap = matplotlib.colormaps["plasma"]
-    places = [0.6 * (1 - i / max(n - 1, 1)) for i in range(n)]
+    places = [0.6 * (n - 1 - i) / max(n - 1, 1) for i in range(n)]
     return [
         Style(colormap(place), marker)
         for place, marker in zip(places, itertools.cycle(MARKERS), strict=False)
