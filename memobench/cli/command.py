@@ -5,18 +5,18 @@ else lists it. Its imports are quick: what takes long is imported where the comm
 """
 
 import dataclasses
-import fnmatch
 import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from absl import flags
 from absl.flags import FlagHolder
 
 from memobench.common.errors import UserError, suggest
 from memobench.common.folders import RUNS, SHARDS
+from memobench.common.notation import match_names
 from memobench.experiment import Experiment, load_experiments, load_file
 
 
@@ -103,7 +103,7 @@ def choose(names: Sequence[str], preset: str | None = None) -> list[Experiment]:
                 f"and --plugin={files[0]}"
             )
         known |= declared
-        if not any(_match(declared, pattern) for pattern in patterns):
+        if not any(match_names(declared, pattern) for pattern in patterns):
             patterns = [*declared, *patterns]
     if not patterns:
         papers = dict.fromkeys(name.partition("/")[0] for name in known)
@@ -112,7 +112,7 @@ def choose(names: Sequence[str], preset: str | None = None) -> list[Experiment]:
         )
     chosen: dict[str, Experiment] = {}
     for pattern in patterns:
-        matching = _match(known, pattern)
+        matching = match_names(known, pattern)
         if not matching:
             hint = suggest(
                 pattern,
@@ -123,15 +123,3 @@ def choose(names: Sequence[str], preset: str | None = None) -> list[Experiment]:
         having = [name for name in matching if preset in known[name].presets]
         chosen |= {name: known[name] for name in having or matching}
     return list(chosen.values())
-
-
-def _match(names: Iterable[str], pattern: str) -> list[str]:
-    """The names that a pattern matches, or that begin with it as their paper.
-
-    >>> _match(["dana2025/heads", "dana2025/slopes", "board/64"], "dana2025")
-    ['dana2025/heads', 'dana2025/slopes']
-    >>> _match(["dana2025/heads", "dana2025/slopes", "board/64"], "*/heads")
-    ['dana2025/heads']
-    """
-    folder = pattern.rstrip("/") + "/"
-    return [name for name in names if fnmatch.fnmatch(name, pattern) or name.startswith(folder)]

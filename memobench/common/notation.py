@@ -1,5 +1,6 @@
 """Words and letters of pages and figures: the papers' letters for sizes, names for axes."""
 
+import fnmatch
 from collections.abc import Iterable
 from numbers import Number
 from typing import Any
@@ -105,6 +106,18 @@ def sizes(values: Any, columns: Iterable[str]) -> str:
     'd = 3, H = 5, load = 0.5'
     """
     return ", ".join(f"{LETTERS.get(column, column)} = {values[column]}" for column in columns)
+
+
+def match_names(names: Iterable[str], pattern: str) -> list[str]:
+    """The names that a pattern matches, or that begin with it as their paper.
+
+    >>> match_names(["dana2025/heads", "dana2025/slopes", "board/64"], "dana2025")
+    ['dana2025/heads', 'dana2025/slopes']
+    >>> match_names(["dana2025/heads", "dana2025/slopes", "board/64"], "*/heads")
+    ['dana2025/heads']
+    """
+    folder = pattern.rstrip("/") + "/"
+    return [name for name in names if fnmatch.fnmatch(name, pattern) or name.startswith(folder)]
 
 
 def pluralize(n: int, noun: str) -> str:

@@ -139,18 +139,15 @@ def _reader_table(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.sort_values(names, kind="stable")
     shown = rows[names].astype(object).mask(rows.duplicated(names), "")
     shown["measure"] = rows["measure"]
-    records = rows.to_dict("records")
-    titles = {"mine": "yours", "published": "published", "difference": "difference"}
-    for name, title in titles.items():
-        # One interval is enough to judge by.
-        has_own = [name == "difference" or math.isnan(row["difference_low"]) for row in records]
-        shown[title] = [
-            tables.interval(
-                row[name],
-                row[f"{name}_low"] if own else math.nan,
-                row[f"{name}_high"] if own else math.nan,
-                MEASURES[row["measure"]],
-            )
-            for own, row in zip(has_own, records, strict=True)
-        ]
+    records: list[Any] = rows.to_dict("records")
+    for name, title in (("mine", "yours"), ("published", "published"), ("difference",) * 2):
+        shown[title] = [_interval(row, name) for row in records]
     return shown
+
+
+def _interval(row: Any, name: str) -> str:
+    """A mean or the difference, with an interval where no other one says more."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    if name != "difference" and not math.isnan(row["difference_low"]):
+        low = high = math.nan
+    return tables.interval(row[name], low, high, MEASURES[row["measure"]])

@@ -153,9 +153,7 @@ def write(
     root = folders.published().parent
     places = {root / path: label for path, label in _ABOUT.items()}
     places |= {folder / path: label for path, label in _BESIDE.items()}
-    links = {
-        str(_make_relative(path, folder)): label for path, label in places.items() if path.exists()
-    }
+    links = {str(_make_relative(x, folder)): label for x, label in places.items() if x.exists()}
     (folder / "leaderboard.html").write_text(html.page(board, said, links), "utf-8")
     return text
 

@@ -20,17 +20,19 @@ import pandas as pd
 from memobench.common import folders
 from memobench.common.errors import UserError, require, short_repr, suggest
 from memobench.common.folders import QUICK
+from memobench.common.notation import match_names
 from memobench.store.results import to_table
 from memobench.store.rows import all_columns
 
 ENDING = "_runs.csv"
 
 
-def published(name: str, preset: str | None = None) -> pd.DataFrame:
-    """The published rows of an experiment, with the columns of `load_results`.
+def published(name: str | None = None, preset: str | None = None) -> pd.DataFrame:
+    """The published rows of experiments, with the columns of `load_results`, or what there is.
 
     Args:
-      name: of the experiment, such as "board/typical".
+      name: of an experiment, such as "board/typical", a paper, such as "dana2025", or a pattern,
+        such as "*/heads"; "*" has all rows. Without one the table names what is published.
       preset: "quick", "full" or another that is published; by default the rows of all of them. Of a
         run that was measured several times the latest counts.
 
@@ -40,18 +42,33 @@ def published(name: str, preset: str | None = None) -> pd.DataFrame:
     >>> table = published("board/typical")
     >>> bool(table["run_id"].is_unique)
     True
+    >>> list(published())
+    ['experiment', 'preset', 'runs']
     """
+    if name is None:
+        return _list_files(preset)
     require(
         isinstance(name, str), f"name={short_repr(name)} is not a name; give that of an experiment"
     )
     known = files()
-    require(name in known, f"no rows of {name!r} are published{suggest(name, known, 0.6)}")
-    of_presets = known[name]
-    require(
-        preset is None or preset in of_presets,
-        f"preset={preset!r} of {name} is not published; choose one of {', '.join(of_presets)}",
-    )
-    return _keep_latest(path for each, path in of_presets.items() if preset in (None, each))
+    matching = match_names(known, name)
+    require(matching, f"no rows of {name!r} are published{suggest(name, known, 0.6)}")
+    of_presets = [(each, path) for x in matching for each, path in known[x].items()]
+    paths = [path for each, path in of_presets if preset in (None, each)]
+    presets = ", ".join(dict.fromkeys(each for each, _ in of_presets))
+    require(paths, f"preset={preset!r} of {name} is not published; choose one of {presets}")
+    return _keep_latest(paths)
+
+
+def _list_files(preset: str | None) -> pd.DataFrame:
+    """A row for every published table: experiment, preset and the number of runs."""
+    found = [
+        {"experiment": name, "preset": each, "runs": len(_ids(path))}
+        for name, presets in files().items()
+        for each, path in presets.items()
+        if preset in (None, each)
+    ]
+    return pd.DataFrame(found, columns=["experiment", "preset", "runs"])
 
 
 def files() -> dict[str, dict[str, pathlib.Path]]:

@@ -290,8 +290,7 @@ def to_table(rows: Sequence[dict] | dict[str, list[Any]]) -> pd.DataFrame:
     order = [*known, *(name for name in table if name not in known)]
     # Copied into one block: pandas is slow with many separate columns, and warns about them.
     made = whole[order].astype(dict.fromkeys(measures(), float)).copy()
-    made[FAMILY] = _families(made)
-    return made
+    return made.assign(**{FAMILY: pd.Series(_families(made), made.index)})
 
 
 def _families(table: pd.DataFrame) -> list[str | None]:

@@ -103,6 +103,31 @@ def test_every_published_run_is_there_by_the_name_of_its_experiment():
         assert sum(map(len, of_presets)) >= len(rows) >= max(map(len, of_presets))
 
 
+def test_rows_of_papers_of_patterns_and_of_all():
+    known = memobench.published()
+    assert [*zip(known["experiment"], known["preset"], strict=True)] == [
+        (name, preset) for name, presets in table.files().items() for preset in presets
+    ]
+    assert set(memobench.published(preset="paper")["preset"]) == {"paper"}
+    ids = {
+        name: set(memobench.published(name, "quick")["run_id"])
+        for name in ("mahdavi2024", "mahdavi2024/depth", "mahdavi2024/*-heads", "*")
+    }
+    assert ids["mahdavi2024/depth"] < ids["mahdavi2024"] < ids["*"]
+    assert ids["mahdavi2024/*-heads"] < ids["mahdavi2024"]
+    rows = memobench.published("mahdavi2024/depth")
+    (counted,) = known["runs"][known["experiment"] == "mahdavi2024/depth"]
+    assert counted == len(rows)
+
+
+def test_rows_of_one_architecture_are_told_apart_by_family():
+    rows = memobench.published("board/typical", "bench")
+    mlps = rows[rows["architecture"] == "mlp"]
+    by_heads = mlps.groupby("family")["n_heads"].agg(["min", "max"])
+    assert by_heads.loc["MLP"].tolist() == [1, 1]
+    assert by_heads.loc["attention + MLP, narrow heads", "min"] > 1
+
+
 def test_published_rows_are_found_by_their_runs_whatever_has_published_them():
     of_slopes = {run.run_id for run in EXPERIMENTS["dana2025/slopes"].runs("paper")}
     of_heads = {run.run_id for run in EXPERIMENTS["dana2025/heads"].runs("quick")}
