@@ -16,6 +16,7 @@ import pandas as pd
 from memobench import claims
 from memobench.board import capacity_summary, peak
 from memobench.board import table as board
+from memobench.common import folders
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board.peak import ratios
 from memobench.experiments.capacity import exposure_claims as exposure
@@ -164,9 +165,35 @@ def _precision() -> str:
     )
 
 
+# Columns of rates, and the configurations that are quoted, each by its fastest row.
+_RATES = ["model-steps / s", "× PyTorch"]
+_WAYS = {
+    "PyTorch, eager, one model after another": "PyTorch",
+    "one run": r"^one run$|pack of 1$",
+    "two packs side by side, as by default on a CPU": "two packs",
+}
+
+
 def _laws() -> str:
     """Bits as a power of parameters."""
     return tables.markdown(entries.laws(published(*_TYPICAL)), {})
+
+
+def _speed() -> str:
+    """Model-steps per second of PyTorch, of one run and of packs, from the published studies."""
+    folder = folders.published() / "performance"
+    heads = pd.read_csv(folder / "packed_vs_alone.csv")
+    contexts = pd.read_csv(folder / "labelled_contexts.csv")
+    tasks = {"heads, d = 10, H = 21": heads[heads["table"] == "rates"]}
+    for of, rows in contexts[contexts["H"] == 20].groupby("contexts", sort=False):
+        tasks[f"{of} contexts, H = 20"] = rows
+    found = [
+        {"program": of, "": said}
+        | dict(rows.loc[rows["configuration"].str.contains(kind), _RATES].max())
+        for of, rows in tasks.items()
+        for said, kind in _WAYS.items()
+    ]
+    return tables.markdown(pd.DataFrame(found), dict.fromkeys(_RATES, 0))
 
 
 def _shares() -> str:
@@ -193,6 +220,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "peaks": _peaks,
     "precision": _precision,
     "shares": _shares,
+    "speed": _speed,
     "dana2025-commands": functools.partial(papers.commands, "dana2025"),
     "mahdavi2024-commands": functools.partial(papers.commands, "mahdavi2024"),
     **{paper: functools.partial(papers.summarize, paper) for paper in papers.PAPERS},
