@@ -14,8 +14,8 @@ from collections.abc import Callable
 import pandas as pd
 
 from memobench import claims
-from memobench.board import capacity_summary, peak
-from memobench.board import table as board
+from memobench.board import peak
+from memobench.common import folders
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board.peak import ratios
 from memobench.experiments.capacity import exposure_claims as exposure
@@ -29,7 +29,6 @@ _TYPICAL = ("board/typical", "large")
 # Whose claims are quoted, and the measure of most of them.
 _BLOCKS = "gated norms attention experts depth optimizers optimizers-zipf".split()
 _USUAL = "bits per parameter after 1,024 steps"
-_FAMILIES = (capacity_summary.ATTENTION, capacity_summary.MLP, "attention + MLP")
 
 
 def _answer() -> str:
@@ -47,24 +46,6 @@ def _ratios() -> str:
     return answer.ratios(published("board/typical"))
 
 
-def _budgets() -> str:
-    """Attention alone, MLP and both at every budget."""
-    # Without ranks: those of the board are among all entries, blocks too.
-    return tables.markdown(_board_runs().drop(columns=["budget", "rank"]), {})
-
-
-def _board_runs() -> pd.DataFrame:
-    found = _exact_runs(published(*_TYPICAL))
-    return _budget_rows(found[found["family"].isin(_FAMILIES)])
-
-
-def _blocks() -> str:
-    """Every entry of the largest budget at which blocks are measured, and its rank among them."""
-    found = _budget_rows(_preset_entries("blocks"))
-    largest = found[found["budget"] == found["budget"].max()]
-    return tables.markdown(largest.drop(columns=["parameters", "budget"]), {})
-
-
 def _bought() -> str:
     """The claims on blocks, each with its verdict and ratio."""
     rows = []
@@ -74,37 +55,6 @@ def _bought() -> str:
             verdict = f"{row['verdict']}{estimate_of(row)}"
             rows.append({"experiment": name, "claim": tables.text(claim), "verdict": verdict})
     return tables.markdown(pd.DataFrame(rows), {})
-
-
-def _preset_entries(preset: str) -> pd.DataFrame:
-    """The entries of a preset and of all families at its budgets."""
-    own = published("board/typical", preset)
-    of_all = _exact_runs(pd.concat([published(*_TYPICAL), own], ignore_index=True))
-    return of_all[of_all["budget"].isin(_exact_runs(own)["budget"])]
-
-
-def _exact_runs(table: pd.DataFrame) -> pd.DataFrame:
-    found = capacity_summary.summarize(table)
-    return found[found["protocol"] == "exact"]
-
-
-def _budget_rows(found: pd.DataFrame) -> pd.DataFrame:
-    """The columns of entries that pages quote, at every budget by their bits per parameter."""
-    of_budgets = [
-        entries.reader_table(rows).assign(budget=n) for n, rows in found.groupby("budget")
-    ]
-    shown = pd.concat(of_budgets, ignore_index=True)
-    return pd.DataFrame(
-        {
-            "budget": shown["budget"],
-            "entry": shown["entry"],
-            "parameters": shown["parameters"],
-            "rank": shown["rank"],
-            "bits per parameter": shown["bits / parameter"],
-            "per degree of freedom": shown[entries.PER_FREEDOM],
-            "half know to 99%": shown["half know"],
-        }
-    )
 
 
 def _exposure() -> str:
@@ -131,41 +81,35 @@ def _peaks() -> str:
     return "\n".join(f"- {line}" for line in ratios(peak.peaks(published("board/peak"))))
 
 
-def _precision() -> str:
-    """The widths of the intervals of the board's means, and what more steps gained."""
-    found = board.build(published("board/typical")).query("track in @board.TRAININGS")
-
-    def half_of(name: str) -> pd.Series:
-        return ((found[f"{name}_high"] - found[f"{name}_low"]) / 2 / found[name]).dropna()
-
-    share, known, sets = map(half_of, ("bits_per_parameter", "memorized", "half_99"))
-    wide = [
-        f"{row.family} at {row.budget:,}{'' if row.track == board.EXACT else f' ({row.track})'}: "
-        f"{of_row:.1%}"
-        for row, of_row in zip(found.itertuples(), share, strict=True)
-        if of_row > board.PRECISION
-    ]
-    gain = found["gain"].dropna()
-    return textwrap.fill(
-        f"Half a 95% interval is {board.PRECISION:.0%} of the mean at most for "
-        f"{len(found) - len(wide)} of {len(found)} entries"
-        + (f", and more for {', '.join(wide)}. " if wide else ". ")
-        + f"Of associations known beyond guessing it is more for {sum(known > board.PRECISION)}, "
-        f"{known.max():.1%} at most; of the set that half of the trainings know for "
-        f"{sum(sets > board.PRECISION)} of {len(sets)}, {sets.median():.0%} in the median and "
-        f"{sets.max():.0%} at most. {sum(found['inits'] == 1)} entries have one draw of initial "
-        "weights for each label table. "
-        + f"Four times the steps gave {gain.min():.2f} to {gain.max():.2f} times as many bits, "
-        f"{gain.median():.2f} in the median of {len(gain)}: few have come to what more steps know.",
-        120,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+# Columns of rates, and the configurations that are quoted, each by its fastest row.
+_RATES = ["model-steps / s", "× PyTorch"]
+_WAYS = {
+    "PyTorch, eager, one model after another": "PyTorch",
+    "one run": r"^one run$|pack of 1$",
+    "two packs side by side, as by default on a CPU": "two packs",
+}
 
 
 def _laws() -> str:
     """Bits as a power of parameters."""
     return tables.markdown(entries.laws(published(*_TYPICAL)), {})
+
+
+def _speed() -> str:
+    """Model-steps per second of PyTorch, of one run and of packs, from the published studies."""
+    folder = folders.published() / "performance"
+    heads = pd.read_csv(folder / "packed_vs_alone.csv")
+    contexts = pd.read_csv(folder / "labelled_contexts.csv")
+    tasks = {"heads, d = 10, H = 21": heads[heads["table"] == "rates"]}
+    for of, rows in contexts[contexts["H"] == 20].groupby("contexts", sort=False):
+        tasks[f"{of} contexts, H = 20"] = rows
+    found = [
+        {"program": of, "": said}
+        | dict(rows.loc[rows["configuration"].str.contains(kind), _RATES].max())
+        for of, rows in tasks.items()
+        for said, kind in _WAYS.items()
+    ]
+    return tables.markdown(pd.DataFrame(found), dict.fromkeys(_RATES, 0))
 
 
 def _shares() -> str:
@@ -182,17 +126,15 @@ _TITLES = {
 }
 QUOTES: dict[str, Callable[[], str]] = {
     "answer": _answer,
-    "blocks": _blocks,
     "bought": _bought,
-    "budgets": _budgets,
     "forms": _forms,
     "ratios": _ratios,
     "exposure": _exposure,
     "freedom": freedom.table,
     "laws": _laws,
     "peaks": _peaks,
-    "precision": _precision,
     "shares": _shares,
+    "speed": _speed,
     "dana2025-commands": functools.partial(papers.commands, "dana2025"),
     "mahdavi2024-commands": functools.partial(papers.commands, "mahdavi2024"),
     **{paper: functools.partial(papers.summarize, paper) for paper in papers.PAPERS},

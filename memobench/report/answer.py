@@ -190,7 +190,7 @@ def _design(contest: capacity_summary.Contest) -> str:
     """The design for which all of this holds."""
     run = contest.best[_MLP]
     return (
-        f"Measured on pairs of tokens ({run['n_examples']:,} of {run['vocab_size']}) with a random "
+        f"Measured on {run['n_examples']:,} pairs of {run['vocab_size']} tokens with a random "
         f"third, {run['steps']:,} steps of full-batch Adam (each sees all pairs); 95% intervals "
         "over draws of the third alone."
     )
