@@ -59,14 +59,14 @@ def test_a_figure_that_raises_leaves_the_page_before_it_as_it_was(measured, tmp_
     experiment, table = measured
     torn = dataclasses.replace(experiment, figure=Torn(x="n_heads", hue="architecture"))
     # Nothing was there before.
-    with pytest.raises(UserError, match=r"^KeyError: 'bit' \(.*test_report\.py, line \d+\)$"):
+    with pytest.raises(UserError, match=r"^KeyError: 'bit' \(.*test_experiment\.py, line \d+\)$"):
         page.write(torn, "quick", table, tmp_path)
     assert list(tmp_path.glob("test/*")) == []
     page.write(experiment, "quick", table, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.glob("test/*")}
     assert len(before) == 4
     stays = f"{tmp_path / 'test/tiny.md'} and its figure stay as they were"
-    with pytest.raises(UserError, match=rf"test_report\.py, line \d+\); {re.escape(stays)}$"):
+    with pytest.raises(UserError, match=rf"test_experiment\.py, line \d+\); {re.escape(stays)}$"):
         page.write(torn, "quick", table[:4], tmp_path)
     ours = dataclasses.replace(experiment, figure=_torn_of_ours(experiment.figure))
     with pytest.raises(KeyError, match="bit") as error:
