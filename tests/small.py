@@ -111,6 +111,11 @@ def questions():
             yield pair
 
 
+def every_task():
+    """Every registered task with an architecture that it is served by."""
+    return {pair.values[1].name: pair for pair in pairs()}.values()
+
+
 def pairs():
     """Every registered architecture with every task that it serves."""
     for name, cls in Architecture.kinds().items():

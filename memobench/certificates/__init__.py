@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -130,7 +129,7 @@ class Certificate:
         module, length = self.module(), self.task.context_length
         params = traverse_util.unflatten_dict(dict(self.params), sep="/")
         found = {"params": params, "constants": models.constants_of(module, length)}
-        return jax.tree.map(jnp.asarray, found)
+        return jax.device_put(found)
 
     def head(self) -> dict[str, Any]:
         """The JSON of the file beside the weights."""

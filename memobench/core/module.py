@@ -149,7 +149,7 @@ class TabledModule(Module):
 
 def init(module: Module, context_length: int, key: jax.Array) -> Any:
     """The module's variables at its own size: {"params": ..., "constants": ...}."""
-    return jax.tree.map(jnp.asarray, init_on_host(module, context_length, key))
+    return jax.device_put(init_on_host(module, context_length, key))
 
 
 def init_on_host(module: Module, context_length: int, key: jax.Array) -> Any:

@@ -75,6 +75,17 @@ def narrow_width(width: int, n_jobs: int) -> int:
     return width
 
 
+# Compiled for all arrays at once: one after another, their programs take longer than a chunk.
+@jax.jit
+def _take_rows(state: Any, row_R: np.ndarray) -> Any:
+    return jax.tree.map(lambda x: x[row_R], state)
+
+
+@jax.jit
+def _put_rows(state: Any, row_R: np.ndarray, rows: Any) -> Any:
+    return jax.tree.map(lambda x, y: x.at[row_R].set(y), state, rows)
+
+
 class Lanes:
     """The lanes of one program: their jobs on the host, their states on the devices."""
 
@@ -184,7 +195,7 @@ class Lanes:
         if self.state is not None:
             # New lanes hold what another does, until a job enters.
             rows = np.array(kept + kept[:1] * n_new)
-            self.state = jax.tree.map(lambda x: devices.split(x[rows]), self.state)
+            self.state = devices.split(_take_rows(self.state, rows))
         return True
 
     def _enter(self, entering: dict[int, Job]) -> None:
@@ -206,9 +217,7 @@ class Lanes:
         if resumed:
             where = np.array(list(resumed))
             states = models.stack(models.pad_to(state, target) for state in resumed.values())
-            self.state = jax.tree.map(
-                lambda x, y: devices.split(x.at[where].set(y)), self.state, states
-            )
+            self.state = devices.split(_put_rows(self.state, where, states))
         for job in entering.values():
             job.state = None
 
@@ -224,7 +233,7 @@ class Lanes:
 
         def take() -> Any:
             whole = len(out) == len(self.jobs)
-            return state if whole else jax.tree.map(lambda x: x[which], state)
+            return state if whole else _take_rows(state, which)
 
         self.policy.receive_finished([job for i in out if (job := self.jobs[i])], take)
         for i in out:

@@ -110,7 +110,9 @@ RATES = {
 }
 
 
-@pytest.mark.parametrize(("n_pilots", "n_trials"), [(24, 32), (12, 16)])
+@pytest.mark.parametrize(
+    ("n_pilots", "n_trials"), [(12, 16), pytest.param(24, 32, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(("threshold_F", "top", "least"), RATES.values(), ids=RATES)
 def test_the_threshold_at_the_rate_that_pilots_chose(threshold_F, top, least, n_pilots, n_trials):
     """Without bias, as the pilots themselves, of which the luckiest rate is the best, have it."""

@@ -16,8 +16,13 @@ BEST = [kind for kind in coverage.KINDS if kind.name.startswith(("group", "diffe
 FITTED = [kind for kind in coverage.KINDS if kind.fitted]
 
 
-@pytest.mark.parametrize("n_seeds", [3, 5])
-@pytest.mark.parametrize("noise", ["normal", "ours"])
+@pytest.mark.parametrize(
+    ("noise", "n_seeds"),
+    [
+        *(("normal", 5), ("ours", 3)),
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in (("normal", 3), ("ours", 5))),
+    ],
+)
 @pytest.mark.parametrize("kind", LINEAR, ids=lambda kind: kind.name)
 def test_intervals_of_few_seeds_have_the_truth(kind, noise, n_seeds):
     found = coverage.rates(kind, coverage.NOISES[noise], n_seeds, repetitions=2000)
@@ -35,7 +40,7 @@ def test_derived_statistics_have_the_truth_too(kind):
     assert coverage.rates(kind, coverage.NOISES["ours"], 3, repetitions=200).covered >= 0.93
 
 
-@pytest.mark.parametrize("noise", ["normal", "ours"])
+@pytest.mark.parametrize("noise", ["ours", pytest.param("normal", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", BEST, ids=lambda kind: kind.name)
 def test_the_best_of_a_group_has_the_truth_whichever_entries_are_equal(kind, noise):
     found = coverage.rates(kind, coverage.NOISES[noise], 5, repetitions=200)

@@ -86,7 +86,7 @@ def test_codes_on_a_circle_are_even(n, d_model):
     assert not codes_NxD[:, 2:].any()
 
 
-@pytest.mark.parametrize(("n", "d_model"), [(2, 3), (4, 3), (10, 4), (50, 10), (200, 50)])
+@pytest.mark.parametrize(("n", "d_model"), [(2, 3), (4, 3), (10, 4), (50, 10)])
 def test_spread_codes_are_their_own_nearest_and_farther_apart_than_random_ones(n, d_model):
     def largest(codes_NxD):
         nearness_NxN = codes_NxD @ codes_NxD.T

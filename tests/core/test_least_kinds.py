@@ -169,11 +169,11 @@ def test_models_that_do_not_pad_share_packs_with_their_own_size_by_every_method(
     runs = [
         Run(task=task, architecture=bag(d_model=d), method=method, seed=seed)
         for method in methods
-        for d in (2, 3)
+        for d in (2, 3)[: 1 + (method is QUICK)]
         for seed in (0, 1)
     ]
     packs = packing.plan(runs, "cpu")
-    assert sorted(len(pack.runs) for pack in packs) == [2] * 8
+    assert sorted(len(pack.runs) for pack in packs) == [2] * 5
     assert all(pack.waste == 0 and pack.memory_bytes > 0 for pack in packs)
     _assert_rows_lead_back(memobench.run(runs, progress=False), runs)
     packed = small.train(packing.make_pack(runs[:2]))

@@ -21,13 +21,6 @@ FOLDER = pathlib.Path(__file__).parents[1] / "extending"
 STORIES = sorted(FOLDER.glob("*.py"))
 
 
-def _memobench(*arguments: str, **options) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "memobench", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
-    assert done.returncode == 0, done.stderr
-    return done
-
-
 def _runs(path: pathlib.Path) -> list:
     (experiment,) = load_file(path)
     return list(experiment.presets["quick"])
@@ -50,12 +43,18 @@ def test_a_storys_runs_pack_have_ids_and_columns_as_ours(path):
 
 
 def test_stories_train_resume_after_a_kill_report_rank_and_verify(tmp_path):
-    """All in one sweep, begun, ended and verified by processes that know what its files define."""
+    """All in one sweep, begun by a process and ended by another."""
     folder, plugins_given = tmp_path / "runs", [f"--plugin={path}" for path in STORIES]
+
+    def memobench(*arguments):
+        done = command_line(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     runs = {path: _runs(path) for path in STORIES}
     _killed_after_its_first_shard(folder)
     kept = {shard: shard.stat().st_mtime_ns for shard in folder.glob("*.json")}
-    _memobench("run", *STORIES, f"--results={folder}", "--noprogress")
+    memobench("run", *STORIES, f"--results={folder}", "--noprogress")
     assert {shard: shard.stat().st_mtime_ns for shard in kept} == kept
     table = results.load_results(folder)
     ids = {run.run_id for each in runs.values() for run in each}
@@ -63,8 +62,7 @@ def test_stories_train_resume_after_a_kill_report_rank_and_verify(tmp_path):
     assert (table["status"] == "ok").all()
     for row in results.load_rows(folder).values():
         checked_row(row)
-    reported = ("report", *STORIES, f"--results={folder}", f"--output={tmp_path}")
-    assert command_line(*reported, cwd=tmp_path).returncode == 0
+    memobench("report", *STORIES, f"--results={folder}", f"--output={tmp_path}")
     for path in STORIES:
         name = load_file(path)[0].name
         for ending in (".md", "_runs.csv"):
@@ -75,10 +73,9 @@ def test_stories_train_resume_after_a_kill_report_rank_and_verify(tmp_path):
     page = (tmp_path / "mine/two-heads.md").read_text()
     assert "\n\n## Best\n\nThe mean loss is smallest at n_heads = " in page
     assert "| two beat one |" in page
-    ranked = ("leaderboard", *plugins_given, f"--results={folder}", f"--output={tmp_path}")
-    assert command_line(*ranked, cwd=tmp_path).returncode == 0
+    memobench("leaderboard", *plugins_given, f"--results={folder}", f"--output={tmp_path}")
     # Where the checkout was edited a note says so.
-    assert "0 errors" in _memobench("verify", folder, *plugins_given).stdout
+    assert "0 errors" in memobench("verify", folder, *plugins_given)
 
 
 def _killed_after_its_first_shard(folder: pathlib.Path) -> None:

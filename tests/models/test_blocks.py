@@ -13,9 +13,6 @@ from flax import linen as nn
 
 from memobench.common.errors import UserError
 from memobench.core import module as models
-from memobench.core.run import Run
-from memobench.methods import training
-from memobench.methods.training import Training
 from memobench.models import attention, norms
 from memobench.models.attention import Attention
 from memobench.models.feed_forward import ACTIVATIONS, GATES, FeedForward, neurons
@@ -23,10 +20,8 @@ from memobench.models.mixture_of_experts import Experts, MixtureOfExperts, weigh
 from memobench.models.modern import Modern
 from memobench.models.norms import Norm
 from memobench.models.product_key_memory import ProductKeyMemory, ProductKeys
-from memobench.planner import packing
 from memobench.tasks.associations import Associations
 from memobench.tasks.sequences import Sequences
-from tests import small
 
 PAIRS = Associations(vocab_size=5, context_length=3)
 WHOLE = Sequences(vocab_size=5, context_length=4, n_sequences=6)
@@ -366,24 +361,6 @@ def test_a_model_is_that_of_the_equations_and_padded_the_same(name):
         np.testing.assert_allclose(of_padded[key][inside], x, rtol=0, atol=close, err_msg=key)
         of_padded[key][inside] = 0
         assert not of_padded[key].any(), key
-
-
-def test_packed_equals_alone_and_the_padding_stays_zero():
-    options = {"norm": "layer", "norm_position": "post", "qk_norm": True, "tied": True}
-    sizes = [
-        {"d_model": 4, "d_head": 2, "n_heads": 2, "n_kv_heads": 1, "d_mlp": 3},
-        {"d_model": 6, "d_head": 3, "n_heads": 4, "n_kv_heads": 2, "d_mlp": 8},
-    ]
-    method = Training(batch_size=4, n_batches=4, epochs=3)
-    runs = [Run(task=PAIRS, architecture=Modern(**x, **options), method=method) for x in sizes]
-    (pack,) = packing.plan(runs, "cpu")
-    packed, alone = small.train(pack), training.train_one(runs[0])
-    at = pack.runs.index(runs[0])
-    np.testing.assert_allclose(packed.step_loss_RxL[at], alone.step_loss_RxL[0], atol=1e-5)
-    for name, x in alone.variables["params"].items():
-        here = np.array(packed.variables["params"][name][at])
-        here[tuple(slice(0, size) for size in x.shape[1:])] = 0
-        assert not here.any(), name
 
 
 def test_the_parameters_are_those_of_llama():

@@ -132,8 +132,9 @@ def _params(result, i, run):
     return found
 
 
-@every_precision
-@pytest.mark.parametrize("architecture", [LARGE, MLP(d_model=5, d_head=3, d_mlp=4)])
+@pytest.mark.parametrize(
+    ("architecture", "kind"), [(LARGE, "int4"), (MLP(d_model=5, d_head=3, d_mlp=4), "int8")]
+)
 def test_packed_and_alone_a_run_is_the_same_and_its_weights_are_rounded(architecture, kind):
     method = METHOD.replace(precision=kind)
     same = architecture.replace(d_model=3, d_head=2)

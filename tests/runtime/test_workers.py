@@ -295,16 +295,17 @@ def test_a_killed_worker_and_a_stopped_command(last, tmp_path):
     with subprocess.Popen(command, stderr=pipe, text=True) as sweeping:
         try:
             _until(lambda: len(holders()) == 2)
-            pid = next(iter(holders()))
-            os.kill(pid, signal.SIGKILL)
-            _until(lambda: len(holders() - {pid}) == 2)
+            if last == signal.SIGTERM:
+                pid = next(iter(holders()))
+                os.kill(pid, signal.SIGKILL)
+                _until(lambda: len(holders() - {pid}) == 2)
             sweeping.send_signal(last)
             _until(lambda: not [x for x in seen.read() if x.alive])
             _, said = sweeping.communicate(timeout=60)
         finally:
             sweeping.kill()
-    assert ": a worker ended with SIGKILL: " in f": {said}"
     if last == signal.SIGTERM:
+        assert ": a worker ended with SIGKILL: " in f": {said}"
         assert "interrupted: 0 of 3 runs are saved" in said
     assert len(list(tmp_path.glob(".checkpoints/*.npz"))) >= 2
 
