@@ -51,7 +51,7 @@ def _cases():
         yield pytest.param(*each, id=each[0].full_name, marks=marks)
 
 
-@pytest.mark.parametrize(("architecture", "task"), _cases())
+@pytest.mark.parametrize(("architecture", "task"), [*_cases()])
 def test_formulas_are_the_rank_of_the_jacobian(architecture, task):
     module = architecture.module_for(task)
     assert freedom.rank(module, task) == _by_formula(architecture, task)

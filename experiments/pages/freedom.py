@@ -3,6 +3,8 @@
 A test holds each formula against the rank of the Jacobian, in double precision.
 """
 
+from typing import Any
+
 import pandas as pd
 
 from memobench.core import module as models
@@ -24,12 +26,12 @@ _TRIPLES = Associations(vocab_size=6, context_length=3)
 # Pairs of the board at 256 and at 512 parameters.
 _OF_256, _OF_512 = (Associations(vocab_size=n) for n in (16, 32))
 _FACTS = FactualRecall(n_subjects=6, n_relations=4, n_answers=2, n_noise=6, context_length=5)
-_WIDE = {"d_model": 3, "d_head": 3}
-_NARROW = {"d_model": 4, "d_head": 2, "n_heads": 2}
-_PLAIN = {"norm": "none"}
+_WIDE: dict[str, Any] = {"d_model": 3, "d_head": 3}
+_NARROW: dict[str, Any] = {"d_model": 4, "d_head": 2, "n_heads": 2}
+_PLAIN: dict[str, Any] = {"norm": "none"}
 
 
-def _modern(**fields: object) -> tuple[Architecture, Task]:
+def _modern(**fields: Any) -> tuple[Architecture, Task]:
     return Modern(**{**_WIDE, **fields}), _PAIRS
 
 
@@ -84,7 +86,7 @@ def table() -> str:
     return tables.markdown(pd.DataFrame([_line(*each) for each in MODELS]), {})
 
 
-def _line(architecture: Architecture, task: Task) -> dict[str, object]:
+def _line(architecture: Architecture, task: Task) -> dict[str, Any]:
     counts = models.counts(architecture.module_for(task), task)
     return {
         "model": architecture.full_name,

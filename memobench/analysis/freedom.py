@@ -105,7 +105,7 @@ def _sums(module: Module, task: Any, inputs: Any) -> tuple[Callable[..., np.ndar
 
     def log_probabilities(weights_P: jax.Array) -> jax.Array:
         held = {**variables, "params": unravel(weights_P)}
-        outputs: jax.Array = jax.vmap(lambda *each: module.apply(held, *each))(*inputs)
+        outputs: Any = jax.vmap(lambda *each: module.apply(held, *each))(*inputs)
         is_choice = task.n_choices is not None
         return jax.nn.log_softmax(outputs[..., :n_choices]) if is_choice else outputs
 

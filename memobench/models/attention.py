@@ -117,11 +117,11 @@ class Attention:
         rows = self.group_size * self.d_model
         return ((rows, self.d_head, self.d_model, self.n_kv_heads * (1 + free)),)
 
-    def symmetries(self, n_seen: float) -> int | None:
+    def symmetries(self, n_seen: int | None) -> int | None:
         """The dimensions of changes of queries and keys that leave scores as they are.
 
         Args:
-          n_seen: different inputs of the last position.
+          n_seen: different inputs of the last position; None for as many as matter.
 
         Returns:
           Those of products are not among them; None where no formula is known to be right.
@@ -146,9 +146,10 @@ class Attention:
         if self.context_length == 2:
             # A position's score with itself is a quadratic form, which says less of the basis.
             both = max(0, 2 * width - self.d_model)
-            form = min(n_seen, width**2 - both * (both - 1) // 2)
+            form = width**2 - both * (both - 1) // 2
+            form = form if n_seen is None else min(form, n_seen)
             turns = max(turns, width**2 - self.group_size * form)
-        return scaled + self.n_kv_heads * int(turns)
+        return scaled + self.n_kv_heads * turns
 
 
 # From scores and whether they are seen; the last two axes are what looks, and what it looks at.

@@ -211,7 +211,7 @@ class ModernModule(Module):
             and has_room(count_distinct(self, self.context_length), n_written)
         )
         # At the last position of the first layer only tokens differ.
-        first, later = self.heads.symmetries(n), self.heads.symmetries(math.inf)
+        first, later = self.heads.symmetries(n), self.heads.symmetries(None)
         if task.question != "next token" or not has_formula or first is None or later is None:
             return None
         n_blocks = self.n_layers * (1 + self.has_neurons)

@@ -256,14 +256,14 @@ def test_sparse_models_are_counted_by_all_and_by_active_parameters():
     dense = Modern(**sizes, d_mlp=4).module_for(PAIRS)
     experts = MixtureOfExperts(**sizes, d_mlp=4, n_experts=5, top_k=2).module_for(PAIRS)
     expert, router = 3 * 6 * 4, 5 * 6
-    of_dense, of_experts = (models.counts(module, 3) for module in (dense, experts))
+    of_dense, of_experts = (models.counts(module, PAIRS) for module in (dense, experts))
     assert of_dense["n_params_active"] == of_dense["n_params"]
     assert of_experts["n_params"] == of_dense["n_params"] + 2 * (4 * expert + router)
     assert of_experts["n_params_active"] == of_dense["n_params"] + 2 * (expert + router)
     memory = ProductKeyMemory(**sizes, d_key=3, n_keys=4, n_memory_heads=2, top_k=3).module_for(
         PAIRS
     )
-    of_memory = models.counts(memory, 3)
+    of_memory = models.counts(memory, PAIRS)
     queries_and_keys, values = 2 * 2 * 3 * 6 + 2 * 2 * 4 * 3, 4 * 4 * 6
     assert of_memory["n_params"] == of_dense["n_params"] + 2 * (queries_and_keys + values - expert)
     assert of_memory["n_params"] - of_memory["n_params_active"] == 2 * (16 - 2 * 3) * 6

@@ -142,7 +142,7 @@ def test_no_nonsense_in_a_column_stops_the_others(tmp_path, monkeypatch, value):
 
 def test_rows_older_than_a_column_are_sound(tmp_path):
     row = _trained()
-    del row["n_params_distinct"], row["trained"], row["n_subjects"]
+    del row["n_params_distinct"], row["degrees_of_freedom"], row["trained"], row["n_subjects"]
     _write(tmp_path, row)
     assert verify.verify(tmp_path).errors == ()
 

@@ -41,8 +41,7 @@ def _row(run, **measured):
     """A row as `sweep` would write it."""
     from memobench.core import module as models
 
-    module, length = run.module(), run.task.context_length
-    counts = models.counts(module, length) | {"status": "ok"}
+    counts = models.counts(run.module(), run.task) | {"status": "ok"}
     known = {**dict.fromkeys(declared.MEASURES), "accuracy_protocol": measured.get("accuracy")}
     return {**cells(run), **counts, **known, **measured, **PROVENANCE}
 
@@ -204,6 +203,10 @@ TAMPERED = {
     "too few distinct ones": (
         _but(n_params_distinct=1),
         "n_params_distinct must be",
+    ),
+    "too few degrees of freedom": (
+        _but(degrees_of_freedom=1),
+        "degrees_of_freedom must be",
     ),
     "local time": (_but(date="2026-01-31T00:00:00+01:00"), "a UTC date"),
     "another machine": (_but(platform="abacus"), "platform='abacus'"),
