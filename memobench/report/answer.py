@@ -4,6 +4,7 @@ Each side is its best measured form at a budget, and the cost of heads as wide a
 beside it. All of it follows from runs of Capacities; no sentence is written by hand.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,16 +36,22 @@ FIELD = {2.0: "Gardner; Allen-Zhu & Li", 3.6: "Morris et al."}
 
 
 def answer(table: pd.DataFrame) -> str:
-    """Sentences on attention and MLP at the largest budget with every measured form of both.
+    """Sentences on attention and MLP at the budgets with every measured form of both.
 
     Raises ValueError where no budget has attention alone and an MLP on the same label tables.
     """
     contests = capacity_summary.contests(table)
     if not contests:
         raise ValueError("the table must have attention alone and an MLP at one budget")
-    contest = (capacity_summary.select_complete(contests) or contests)[-1]
-    compared = capacity_summary.select_complete(contests, [_ATTENTION, _MLP]) or [contest]
-    parts = [_order(contest), _ratio_sentence(compared), _width(compared), _design(contest)]
+    complete = capacity_summary.select_complete(contests) or contests[-1:]
+    compared = capacity_summary.select_complete(contests, [_ATTENTION, _MLP]) or complete
+    where = "" if _where(compared) == _where(complete) else f"{_where(compared)} "
+    parts = [
+        _order(complete),
+        _ratio_sentence(compared, where),
+        _width(compared),
+        _design(compared),
+    ]
     return " ".join(filter(None, parts))
 
 
@@ -137,33 +144,54 @@ def _title(contests: Sequence[capacity_summary.Contest]) -> str:
 # --- Sentences ------------------------------------------------------------------------------------
 
 
-def _order(contest: capacity_summary.Contest) -> str:
+def _order(contests: Sequence[capacity_summary.Contest]) -> str:
     """The side that knows the most, and its bits."""
-    known = _summaries(contest)
-    sides = sorted(contest.best, key=lambda side: -_per_parameter(known[side], "bits").value)
-    first, second, *_ = sides
-    is_ahead = _ratio(contest.best[first], contest.best[second]).low > 1
+    known = [_summaries(contest) for contest in contests]
+    last = contests[-1]
+    sides = sorted(last.best, key=lambda side: -_per_parameter(known[-1][side], "bits").value)
+    first, *others = sides
+    is_ahead = all(
+        _ratio(contest.best[first], contest.best[other]).low > 1
+        for contest in contests
+        for other in others
+    )
     name = _NAMES[first]
     return (
-        f"{name[0].upper()}{name[1:]} memorizes {'the most' if is_ahead else 'as much as any'}: "
-        f"{_interval(_per_parameter(known[first], 'bits'), 2)} bits per parameter at "
-        f"{contest.budget:,} parameters."
+        f"{name[0].upper()}{name[1:]} memorizes {'the most' if is_ahead else 'as much as any'}, "
+        f"{_range([_per_parameter(each[first], 'bits').value for each in known])} bits per "
+        f"parameter {_where(contests)}."
     )
 
 
-def _ratio_sentence(contests: Sequence[capacity_summary.Contest]) -> str:
+def _ratio_sentence(contests: Sequence[capacity_summary.Contest], where: str) -> str:
     """Attention over MLP at budgets with the same forms of both."""
     over = [_ratio(each.best[_ATTENTION], each.best[_MLP]) for each in contests]
     keeps_up = {estimate.value >= _NEAR for estimate in over}
     verb = "falls behind" if keeps_up == {False} else "keeps up with"
     sizes = " at some sizes" * (len(keeps_up) > 1)
     condition = " if its heads are narrower than the model" * _has_narrow(contests)
-    ends = " to ".join(dict.fromkeys(f"{contests[i].budget:,}" for i in (0, -1)))
-    where = f"from {ends}" if len(contests) > 1 else f"at {ends}"
     return (
-        f"Attention alone {verb} the MLP{sizes}{condition}: {where} parameters it knows "
-        f"{_range([estimate.value for estimate in over])} times the MLP's bits."
+        f"Attention alone {verb} the MLP{sizes}{condition}: {where}it knows "
+        f"{_range([estimate.value for estimate in over])} times the MLP's bits{_sets(contests)}."
     )
+
+
+def _sets(contests: Sequence[capacity_summary.Contest]) -> str:
+    """Attention over MLP by the sets that fit, where all budgets have them."""
+    known = [_summaries(contest) for contest in contests]
+    over = [
+        _per_parameter(each[_ATTENTION], "half_99").value
+        / _per_parameter(each[_MLP], "half_99").value
+        for each in known
+    ]
+    if any(math.isnan(each) for each in over):
+        return ""
+    return f", and half of its trainings learn 99% of sets {_range(over)} times as large"
+
+
+def _where(contests: Sequence[capacity_summary.Contest]) -> str:
+    ends = list(dict.fromkeys(f"{contests[i].budget:,}" for i in (0, -1)))
+    return f"{'from' if len(ends) > 1 else 'at'} {' to '.join(ends)} parameters"
 
 
 def _width(contests: Sequence[capacity_summary.Contest]) -> str:
@@ -177,8 +205,7 @@ def _width(contests: Sequence[capacity_summary.Contest]) -> str:
     redundant = [1 - count_freedom(run) / run["n_params"] for run, _ in wide]
     return (
         f"With heads as wide as the model it knows {_range(over)} times as many: "
-        f"{_range(redundant, '.0%')} of its parameters are redundant (products of matrices need "
-        "fewer)."
+        f"{_range(redundant, '.0%')} of its parameters are redundant (other weights do the same)."
     )
 
 
@@ -186,13 +213,14 @@ def _has_narrow(contests: Sequence[capacity_summary.Contest]) -> bool:
     return (_ATTENTION, "narrow") in contests[-1].forms
 
 
-def _design(contest: capacity_summary.Contest) -> str:
+def _design(contests: Sequence[capacity_summary.Contest]) -> str:
     """The design for which all of this holds."""
-    run = contest.best[_MLP]
+    runs = [contest.best[_MLP] for contest in contests]
+    tokens = _range([run["vocab_size"] for run in runs], "d")
     return (
-        f"Measured on {run['n_examples']:,} pairs of {run['vocab_size']} tokens with a random "
-        f"third, {run['steps']:,} steps of full-batch Adam (each sees all pairs); 95% intervals "
-        "over draws of the third alone."
+        f"Measured on as many pairs of {tokens} tokens as parameters, each followed by a random "
+        f"token, after {runs[-1]['steps']:,} steps of full-batch Adam. "
+        "95% intervals cover random tokens and initial weights, not the shapes chosen."
     )
 
 
