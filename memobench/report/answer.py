@@ -186,7 +186,7 @@ def _sets(contests: Sequence[capacity_summary.Contest]) -> str:
     ]
     if any(math.isnan(each) for each in over):
         return ""
-    return f", and half of its trainings learn 99% of sets {_range(over)} times as large"
+    return f", and half of its trainings learn sets {_range(over)} times as large"
 
 
 def _where(contests: Sequence[capacity_summary.Contest]) -> str:
@@ -205,7 +205,7 @@ def _width(contests: Sequence[capacity_summary.Contest]) -> str:
     redundant = [1 - count_freedom(run) / run["n_params"] for run, _ in wide]
     return (
         f"With heads as wide as the model it knows {_range(over)} times as many: "
-        f"{_range(redundant, '.0%')} of its parameters are redundant (other weights do the same)."
+        f"{_range(redundant, '.0%')} of its parameters are redundant."
     )
 
 
@@ -219,8 +219,7 @@ def _design(contests: Sequence[capacity_summary.Contest]) -> str:
     tokens = _range([run["vocab_size"] for run in runs], "d")
     return (
         f"Measured on as many pairs of {tokens} tokens as parameters, each followed by a random "
-        f"token, after {runs[-1]['steps']:,} steps of full-batch Adam. "
-        "95% intervals cover random tokens and initial weights, not the shapes chosen."
+        f"token, after {runs[-1]['steps']:,} steps of full-batch Adam."
     )
 
 

@@ -148,7 +148,7 @@ def test_the_table_of_forms_has_a_row_for_each_side_and_for_wide_heads(board):
 
 
 def test_the_answer_is_short_and_has_a_row_for_each_budget(board):
-    assert len(answer.answer(board).split()) <= 120
+    assert len(answer.answer(board).split()) <= 105
     rows = answer.ratios(board).splitlines()
     assert rows[0].startswith("| parameters | attention + MLP | MLP | attention alone | ")
     assert [row.split(" | ")[0] for row in rows[2:]] == ["| 256", "| 512", "| 1,024", "| 2,048"]
