@@ -314,6 +314,11 @@ def test_an_experiment_keeps_the_runs_of_a_generator():
     assert experiment.runs("quick") == experiment.runs("quick") == grid(**LISTS)
 
 
+@pytest.fixture(scope="module")
+def table():
+    return memobench.published("board/typical")
+
+
 @pytest.mark.parametrize(
     ("call", "field"),
     [
@@ -343,7 +348,7 @@ def test_an_experiment_keeps_the_runs_of_a_generator():
         (lambda table: claims.verdicts(CLAIM, table), "claims must be"),
     ],
 )
-def test_what_is_of_another_type_is_refused(call, field):
+def test_what_is_of_another_type_is_refused(call, field, table):
     with pytest.raises(UserError, match=f"^{field}") as error:
-        call(memobench.published("board/typical"))
+        call(table)
     assert_one_line(error.value, field)

@@ -60,13 +60,12 @@ def test_a_model_starts_finite_and_is_counted_as_it_is_made(architecture, task):
     assert n_params_memory == n_params - outside
     assert 0 < models.count_distinct(module, length) <= n_params
     assert {*module.read_out(), *module.attention_maps()} <= sizes.keys()
-    output = module.apply(variables, *task.inputs(task.sample(), jnp.int32(0)))
+    apply, inputs = quick_jit(module.apply), task.inputs(task.sample(), jnp.int32(0))
+    output = apply(variables, *inputs)
     assert output.size
     assert np.isfinite(output).all()
     other = models.init(module, length, jax.random.key(1))
-    assert not np.array_equal(
-        output, module.apply(other, *task.inputs(task.sample(), jnp.int32(0)))
-    )
+    assert not np.array_equal(output, apply(other, *inputs))
 
 
 @every_question

@@ -281,7 +281,9 @@ memobench.run(runs, sys.argv[1], progress=False, processes=2)
 """
 
 
-@pytest.mark.parametrize("last", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "last", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_a_killed_worker_and_a_stopped_command(last, tmp_path):
     """A killed worker's runs are taken up; SIGTERM, and the command's end, reach all workers."""
     seen = Leases(tmp_path)
