@@ -19,6 +19,7 @@ from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.report import tables
 from memobench.tasks.associations import Associations
+from memobench.tasks.bijection import Bijection
 from memobench.tasks.factual_recall import FactualRecall
 
 _ALONE, _PAIRS = (Associations(vocab_size=10, context_length=s) for s in (1, 2))
@@ -73,6 +74,7 @@ MODELS: tuple[tuple[Architecture, Task], ...] = (
     (MixtureOfExperts(**_WIDE, d_mlp=2, n_experts=3, top_k=2), _PAIRS),
     (LinearMemory(d_model=3), _ALONE),
     (LinearMemory(d_model=10), _ALONE),
+    (LinearMemory(d_model=3), Bijection(vocab_size=10, n_values=6)),
     (MLPMemory(d_model=3, d_mlp=5, activation="gelu"), _ALONE),
     (MLPMemory(d_model=4, d_mlp=3, activation="swiglu"), _ALONE),
     (SequenceEncoder(d_model=3), Associations(vocab_size=5)),

@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 
 from memobench.core import module as models
 from memobench.core.cells import from_cells
-from memobench.core.module import RUNS_BRIEFLY, Module
+from memobench.core.module import Module
 from memobench.core.task import Task
 from memobench.numerics import precision
 
@@ -121,7 +121,7 @@ def _sums(module: Module, task: Any, inputs: Any) -> tuple[Callable[..., np.ndar
 
         return jax.lax.map(add_up, jax.random.split(key, n_sums), batch_size=_AT_ONCE)
 
-    return jax.jit(sums, compiler_options=RUNS_BRIEFLY), n_outputs
+    return jax.jit(sums), n_outputs
 
 
 def _move(weights: Any, generator: np.random.Generator) -> Any:

@@ -58,7 +58,7 @@ class LinearMemoryModule(TabledModule):
     def symmetries(self, task: Any) -> int:
         """All but a matrix of rank d_model, of which a shift of all rows changes nothing."""
         n = self.vocab_size
-        free = product_dimensions(n - 1, self.d_model, n)
+        free = product_dimensions(task.n_outputs - 1, self.d_model, n)
         return count_distinct(self, task.context_length) - free
 
     def work(self, n_examples: int, context_length: int) -> float:

@@ -47,8 +47,8 @@ class SequenceEncoderModule(Module):
 
     def symmetries(self, task: Any) -> int:
         """A shift of all logits of a sequence: of d_model dimensions where the rank is that low."""
-        n, n_sequences = self.vocab_size, self.vocab_size**self.context_length
-        free = product_dimensions(n - 1, self.d_model, n_sequences)
+        n_sequences = self.vocab_size**self.context_length
+        free = product_dimensions(task.n_outputs - 1, self.d_model, n_sequences)
         return count_distinct(self, task.context_length) - free
 
 
