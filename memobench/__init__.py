@@ -40,6 +40,7 @@ from memobench.version import __version__
 
 if TYPE_CHECKING:
     from memobench.board.check import check
+    from memobench.board.table import run as board_run
     from memobench.certificates.counting import certify
     from memobench.certificates.kept import weights
     from memobench.constructions.base import Construction, Solved
@@ -83,6 +84,7 @@ __all__ = [
     "UserError",
     "WithHeads",
     "__version__",
+    "board_run",
     "certify",
     "check",
     "choice",
@@ -157,7 +159,8 @@ _NAMES = {
     "store.results": ("load_results",),
     "tasks.tokens": ("TokenTask",),
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+_HOMES = {name: (module, name) for module, names in _NAMES.items() for name in names}
+_HOMES["board_run"] = ("board.table", "run")
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -189,7 +192,8 @@ sys.meta_path.insert(0, _Finder())
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         require_system()
-        return getattr(importlib.import_module(f"memobench.{_HOMES[name]}"), name)
+        home, its_name = _HOMES[name]
+        return getattr(importlib.import_module(f"memobench.{home}"), its_name)
     if name[:1].isupper():
         kinds = importlib.import_module("memobench.analysis.kinds").kinds_by_class()
         if name in kinds:

@@ -162,7 +162,7 @@ class Experiment:
         """
         if preset not in self.presets:
             raise UserError(
-                f"preset must be one of {self.name}, {', '.join(self.presets)}, got {preset!r}."
+                f"preset of {self.name} must be one of {', '.join(self.presets)}, got {preset!r}."
             )
         runs = self.presets[preset]
         return runs if seeds is None else tuple(run for run in runs if run.seed < seeds)

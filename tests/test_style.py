@@ -35,15 +35,15 @@ def test_all_colors_can_be_seen_on_white(n):
 
 def test_every_family_of_the_board_has_a_declared_style_of_its_own():
     assert len(NAMES) > 15
-    assert len({style.declared(name) for name in NAMES} - {None}) == len(NAMES)
+    assert len({style.find_declared(name) for name in NAMES} - {None}) == len(NAMES)
 
 
 def test_what_one_figure_shows_side_by_side_differs():
     others = [name for name in style.OTHERS if name not in claims.MADE]
     for names in (others, claims.MADE):
-        assert len({style.declared(name) for name in names}) == len(names)
+        assert len({style.find_declared(name) for name in names}) == len(names)
     # A side is as its narrow heads, of which most are its best form.
-    assert style.declared("MLP") == style.declared("MLP, narrow head")
+    assert style.find_declared("MLP") == style.find_declared("MLP, narrow head")
 
 
 def test_users_own_lines_have_what_is_left_of_the_palette():
@@ -74,7 +74,7 @@ def test_two_figures_give_one_family_one_style():
     assert {name: look[:2] for name, look in one.items()}.items() <= other.items()
     assert set(one) & set(NAMES)
     for name, (color, marker, dash) in one.items():
-        assert style.declared(name) in (
+        assert style.find_declared(name) in (
             style.Style(color, marker, dash, hollow) for hollow in (True, False)
         )
 

@@ -90,7 +90,7 @@ def figure(found: pd.DataFrame) -> Any:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """What both sides of a ratio share, and the ratio without it.
+    """The part that both sides of a ratio share, and the ratio without it.
 
     >>> split_name("Muon, neurons over Adam, neurons")
     ('neurons', 'Muon over Adam')

@@ -70,8 +70,8 @@ def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[
         _parameters,
         _find_uncounted,
         _check_predictions,
-        _shapes,
         _find_batch_axis,
+        _shapes,
         _outputs,
         _padding,
     ):
@@ -123,12 +123,15 @@ def _build(architecture: Architecture, task: Task | None) -> tuple[Module, Task]
     check_code(x for x in (architecture, task) if x is not None)
     if task is not None:
         return architecture.module_for(task), task
+    errors = []
     for each in TASKS:
         if each.question in architecture.answers:
             try:
                 return architecture.module_for(each), each
-            except UserError:
-                continue
+            except UserError as error:
+                errors.append(str(error))
+    if len(set(errors)) == 1 and len(errors) > 1:  # It is not for the tasks that it fails.
+        raise UserError(errors[0])
     raise UserError(f"architecture {architecture.name} serves none of the small tasks; give task")
 
 

@@ -69,7 +69,10 @@ _PROTOCOLS = {"exact": "exact gradient", "published": "published protocol"}
 
 
 # What a figure may have along its y-axis.
-MEASURES = ("accuracy", "accuracy_protocol", "known", "memorized", "bits", "loss", "slope")
+MEASURES = (
+    *("accuracy", "accuracy_protocol", "known", "memorized", "bits", "bits_per_parameter", "loss"),
+    "slope",
+)
 # Of these every figure has the means: of accuracy for its panels' variants, of loss for floors.
 _MEANS = ("accuracy", "accuracy_protocol", "loss")
 
@@ -82,8 +85,9 @@ class Figure(Drawing):
     Attributes:
       x: the column along the axis.
       hue: the column that tells the lines apart.
-      y: `accuracy`, `memorized`, `bits`, `known` examples (accuracy times their number), `loss` on
-        a logarithmic axis, `slope` of accuracy on the heads, or a measure of one's own.
+      y: `accuracy`, `memorized`, `bits`, `bits_per_parameter`, `known` examples (accuracy times
+        their number), `loss` on a logarithmic axis, `slope` of accuracy on the heads, or a measure
+        of one's own.
       row: the column with a row of panels for each value.
       bounds: whether the lower bounds of theory are drawn.
     """
@@ -182,6 +186,8 @@ def _set_scales(
 def _summary(table: pd.DataFrame, y: str) -> pd.DataFrame:
     """Means over seeds, with theory's columns, the variant and what is measured in it."""
     also = () if y in (*_MEANS, "known", "slope") else (y,)
+    if y == "bits_per_parameter":
+        table = table.assign(bits_per_parameter=table["bits"] / table["n_params"])
     summary = analysis.mean_over_seeds(table, (*_MEANS, *also))
     summary = analysis.add_theory(summary)
     published = summary["protocol"] == "published"

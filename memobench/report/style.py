@@ -99,10 +99,10 @@ OTHERS = {
 }
 
 
-def declared(name: str) -> Style | None:
+def find_declared(name: str) -> Style | None:
     """The style of a family (`names.display_name`), side or other known line; None for others.
 
-    >>> declared("MLP, wide head") == declared("MLP, wide head, 2 layers")
+    >>> find_declared("MLP, wide head") == find_declared("MLP, wide head, 2 layers")
     False
     """
     if name in OTHERS:
@@ -132,7 +132,7 @@ def styles_of(values: Iterable[Any]) -> dict[Any, Style]:
     distinct = sorted(set(values), key=lambda x: (isinstance(x, str), x))
     if distinct and all(isinstance(x, Number) and not isinstance(x, bool) for x in distinct):
         return dict(zip(distinct, ramp(len(distinct)), strict=True))
-    known = {x: declared(notation.words(x)) for x in distinct}
+    known = {x: find_declared(notation.words(x)) for x in distinct}
     taken = {(style.color, style.marker) for style in known.values() if style}
     colors = {color for color, _ in taken}
     # Those of the sides come last.

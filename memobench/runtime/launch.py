@@ -205,7 +205,7 @@ class Ray(Launcher):
 
     def check_machine(self) -> None:
         if importlib.util.find_spec("ray") is None:
-            raise UserError("on='ray' needs the extra: pip install 'memobench[ray]'")
+            raise UserError("on='ray' needs the extra: pip install '.[ray]' in the clone")
         for word in self.words:
             name, equals, _ = word.partition("=")
             require(equals and name.isidentifier(), f"on='ray {word}' must be 'ray NAME=VALUE ...'")

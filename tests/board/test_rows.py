@@ -14,6 +14,10 @@ from tests.board.test_submissions_own import OWN
 from tests.entries import BOTH, BUDGET, HEADS, NEURONS, build, counted, made, three
 
 
+def test_users_find_the_run_of_an_entry_without_a_module_of_its_own():
+    assert memobench.board_run(NEURONS, BUDGET) == board.run(NEURONS, BUDGET)
+
+
 def test_rows_say_what_runs_and_weights_say():
     rows = three()
     weights = [

@@ -47,6 +47,8 @@ class Own(Module):
         x_D = self.param("embedding", normal, (n, d))[tokens_S].sum(axis=0)
         if self.fault == "mean":
             return nn.Dense(n)(nn.Embed(n, d)(tokens_S).mean(axis=1))
+        if self.fault == "reshape":
+            return nn.Dense(n)(nn.Embed(n, d)(tokens_S).reshape(tokens_S.shape[0], -1))
         if self.fault == "batch":
             n_examples, _ = tokens_S.shape
             return nn.Dense(n)(nn.Embed(n, d)(tokens_S).reshape(n_examples, -1))
@@ -67,6 +69,7 @@ FAULTS = {
     "random": "its constants are drawn at random",
     "statistics": "a collection 'batch_stats', which is neither trained nor counted",
     "mean": "it must read one example, got one that reads a batch. Leave the batch axis out",
+    "reshape": "it must read one example, got one that reads a batch. Leave the batch axis out",
     "batch": r"not enough values to unpack .*test_.*py, line \d+\): it must read one example, got ",
     "": "n_neurons changes nothing",
 }

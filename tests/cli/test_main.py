@@ -51,7 +51,7 @@ ROOT = pathlib.Path(__file__).parents[2]
         ),
         (
             ["run", "dana2025/heads", "--preset=medium"],
-            "preset must be one of dana2025/heads, quick, paper, full",
+            "preset of dana2025/heads must be one of quick, paper, full",
         ),
         (["run", "dana2025/heads", "--for=2"], "flag --for=2: give a number above 0 with a unit"),
         (["run", "dana2025/heads", "--for=0h"], "flag --for=0h: give a number above 0 with"),

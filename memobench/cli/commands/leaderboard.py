@@ -44,7 +44,10 @@ def _explain_entry() -> str:
         f"A run that is ranked, in about {seconds:.0f} s here:\n"
         f"    {format_command('run board/typical --preset=entry')}\n"
         f"    {format_command('leaderboard')}\n"
-        "One of your own: memobench.board.table.run(architecture, budget=256)."
+        "One of your own architecture, which may take minutes: give an Experiment of your file\n"
+        '    presets={"quick": [memobench.board_run(architecture, budget=256)]}\n'
+        f"    {format_command('run FILE')}\n"
+        f"    {format_command('leaderboard --plugin=FILE')}"
     )
 
 
