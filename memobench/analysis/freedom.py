@@ -63,7 +63,7 @@ def degrees_of_freedom(module: Module, task: Task) -> int | None:
     """By the module's formula, or the rank where it is small; None where neither is known."""
     found = models.degrees_of_freedom(module, task)
     n_params, _ = models.count_parameters(module, task.context_length)
-    if found is None and module.has_one_rank and n_params <= MOST_PARAMETERS:
+    if module.symmetries(task) is None and n_params <= MOST_PARAMETERS:
         found = rank(module, task)
     return found
 

@@ -101,20 +101,15 @@ class Module(nn.Module, kw_only=True):
         """Sizes (m, r, n) of products of two matrices, and the number of such products."""
         return ()
 
-    def symmetries(self, task: Any) -> int | None:
+    def symmetries(self, task: Any) -> float | None:
         """The dimensions of changes of the weights that leave all log-probabilities as they are.
 
         Those of `products` are not among them. Of almost all weights, over all inputs of tasks of
-        this kind; None where no formula is known to be right. A test holds every formula against
-        the rank of the Jacobian.
+        this kind; None where no formula is known to be right, and NaN where the number differs
+        between weights. A test holds every formula against the rank of the Jacobian.
         """
         del task
         return None
-
-    @property
-    def has_one_rank(self) -> bool:
-        """True unless the degrees of freedom differ between open sets of weights."""
-        return True
 
     def all_logits(self, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
         """logits_TxN of all N^S sequences, which tokens_TxS lists in lexicographic order."""
@@ -251,7 +246,9 @@ def degrees_of_freedom(module: Module, task: Any) -> int | None:
     with respect to all parameters, at almost all weights.
     """
     found = module.symmetries(task)
-    return None if found is None else count_distinct(module, task.context_length) - found
+    if found is None or math.isnan(found):
+        return None
+    return count_distinct(module, task.context_length) - int(found)
 
 
 def cells_to_trace(module: Module, context_length: int) -> int:

@@ -7,6 +7,7 @@ are random directions, which a method with trained='memory' fixes. With a gated 
 Shape letters: N vocab_size, C answers, D d_model, W d_mlp.
 """
 
+import math
 from typing import Any, ClassVar
 
 import jax
@@ -92,18 +93,16 @@ class MLPMemoryModule(TabledModule):
         """The parameters that map the neurons linearly to logits; values are fixed."""
         return ("mlp_out",)
 
-    @property
-    def has_one_rank(self) -> bool:
-        """False where the neurons that are silent for a token differ between weights."""
-        return self.tied or self.activation in _SMOOTH
-
-    def symmetries(self, task: Any) -> int | None:
+    def symmetries(self, task: Any) -> float | None:
         """All but logits of a rank, of which a shift of all changes nothing.
 
-        As keys are parameters, smooth neurons take them to anything that so many can hold.
+        As keys are parameters, smooth neurons take them to anything that so many can hold. NaN for
+        others, of which those that are silent for a token differ between weights.
         """
-        if self.tied or not self.has_one_rank:
+        if self.tied:
             return None
+        if self.activation not in _SMOOTH:
+            return math.nan
         n_passed = min(self.d_model, self.d_mlp)
         free = product_dimensions(self._n_logits - 1, n_passed, self.vocab_size)
         return count_distinct(self, task.context_length) - free

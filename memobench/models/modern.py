@@ -200,7 +200,7 @@ class ModernModule(Module):
         """Sizes of products of two matrices, and how many there are of them."""
         return tuple((m, r, n, self.n_layers * x) for m, r, n, x in self.heads.products())
 
-    def symmetries(self, task: Any) -> int | None:
+    def symmetries(self, task: Any) -> float | None:
         """The stream's, those of heads and neurons, and scales that a later matrix can have."""
         n, d_model = self.vocab_size, self.d_model
         n_written = n**self.context_length * d_model

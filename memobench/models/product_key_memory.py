@@ -12,6 +12,7 @@ half of a query, M slots.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -83,13 +84,9 @@ class MemoryModule(ModernModule):
         """The feed-forward block of a layer."""
         return ProductKeys(self.d_model, self.d_key, self.n_keys, self.n_memory_heads, self.top_k)
 
-    @property
-    def has_one_rank(self) -> bool:
-        """False: which slots are read, and so how many values count, differs between weights."""
-        return False
-
-    def symmetries(self, task: Any) -> None:
-        """None, as there is not one number."""
+    def symmetries(self, task: Any) -> float:
+        """NaN, for which slots are read, and so how many values count, differs between weights."""
+        return math.nan
 
     def hidden_floats(self) -> float:
         return self.n_memory_heads * (6 * self.d_key + 3 * self.n_keys**2)
