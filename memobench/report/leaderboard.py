@@ -89,6 +89,7 @@ def page(board: pd.DataFrame, said: str = "", has_others: bool = False) -> str:
       said: the answer in sentences.
       has_others: whether a page of all configurations lies beside it.
     """
+    board = html.name_entries(board)
     introduction = INTRODUCTION.replace("@@answer@@", f"{said}\n\n{_FIGURE}\n\n" * bool(said))
     introduction = introduction.replace("@@others@@", _OTHERS * has_others)
     tracks = set(board["track"]) or standard.TRACKS
@@ -149,7 +150,7 @@ def write(
     text = page(board, said, (folder / "CONFIGURATIONS.md").exists())
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
     tables.write_csv(board, folder / "leaderboard.csv")
-    (folder / "leaderboard.tex").write_text(latex.booktabs(board), "utf-8")
+    (folder / "leaderboard.tex").write_text(latex.booktabs(html.name_entries(board)), "utf-8")
     root = folders.published().parent
     places = {root / path: label for path, label in _ABOUT.items()}
     places |= {folder / path: label for path, label in _BESIDE.items()}
