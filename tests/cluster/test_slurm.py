@@ -98,7 +98,7 @@ def test_a_sweep_with_a_killed_worker(empty, sweep):
 @pytest.fixture
 def long_sweep(empty, make_run, tmp_path):
     """A sweep of one run on node n1 once it trains, in a thread; returns a call for its table."""
-    runs = [make_run(method=Training(batch_size=16, n_batches=5, epochs=6000))]
+    runs = [make_run(method=Training(batch_size=16, n_batches=5, epochs=24_000))]
     done, leases = [], Leases(tmp_path)
 
     def sweep(*words):
