@@ -1,5 +1,5 @@
 # make bench            from nothing to an answer, in minutes (EXPERIMENTS=..., PRESET=quick|full)
-# make test             the tests of the code, some ten minutes on two CPU cores
+# make test             the tests of the code, some six minutes on two CPU cores
 # make test-published   makes published pages, boards and certificates again, and compares
 # make test-accelerators  what programs ask of accelerators and of many devices, seen on a CPU
 # make test-isa         what rests on rounding, as CPUs without AVX-512 and without AVX compute it,
