@@ -169,7 +169,7 @@ _ONE_EXAMPLE = "it must read one example, got one that reads a batch. Leave the 
 
 
 def _find_batch_axis(module: Module, task: Task) -> Iterator[str]:
-    """A batch axis: with one example its axes are others, and nothing else may fail."""
+    """A line where a module reads a batch; with one example it may fail, or mistake its axes."""
     if _reads_batch(module, task):
         yield _ONE_EXAMPLE
 
