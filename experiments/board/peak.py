@@ -48,7 +48,7 @@ PRESETS = {
 }
 
 
-def _shapes(budget: int) -> Iterator[Architecture]:
+def main_shapes(budget: int) -> Iterator[Architecture]:
     """One layer, with wide and with narrow heads: the six main families."""
     found = [*shapes.standard(budget), *shapes.standard(budget, "narrow")]
     for shape in found:
@@ -68,7 +68,7 @@ def runs(budgets: Iterable[int]) -> Iterator[Run]:
             pilots=3,
             rungs=1,
         )
-        for shape in _shapes(budget):
+        for shape in main_shapes(budget):
             for share in SHARES:
                 n_tokens, n_sequences = families.VOCAB_SIZES[budget], round(share * budget)
                 if n_sequences <= n_tokens**2:

@@ -35,7 +35,7 @@ VERSION = "v2"
 # Half an interval over its mean that entries aim at.
 PRECISION = 0.02
 # Submitters of our rows, and of those of the user's folder.
-OWN, YOURS = "memobench", "you"
+OWN, YOURS = capacity_summary.OWN, "you"
 EXACT, PUBLISHED, CONSTRUCTED, OPEN = "exact", "published", "constructed", "open"
 # Of architectures that memobench does not have.
 OPEN_OWN = "own"
@@ -200,8 +200,8 @@ COLUMNS: dict[str, BoardColumn] = {
         RankColumn(
             "rank",
             "rank",
-            "entries that cannot be told apart at 95%, after Holm's correction for all pairs, "
-            "share a range",
+            "entries that cannot be told apart at 95%, after Holm's correction for all pairs and "
+            "with room for failures that few label tables lack, share a range",
             0,
             first=True,
             of_range=True,
