@@ -167,7 +167,7 @@ _SETTING = ["heads", "d_model", "n_heads", "load", "learning_rate"]
 
 
 def known_bits(table: pd.DataFrame) -> pd.DataFrame:
-    """The trainings of a table with `budget`, `side`, `heads`, `load` and `bits_per_parameter`.
+    """The trainings of a table: budget, CHOICES, side, _SETTING, task_seed and bits_per_parameter.
 
     Bits are those that are known of all labels, weighted by how often each is asked; a training
     that diverged knows none.
@@ -190,7 +190,8 @@ def known_bits(table: pd.DataFrame) -> pd.DataFrame:
         load=(entropy / rows["n_params"]).map(_nearest_load),
         bits_per_parameter=np.where(rows["status"] == "ok", bits, 0) / rows["n_params"],
     )
-    return rows[rows["side"] != ""]
+    columns = ["budget", *CHOICES, "side", *_SETTING, "task_seed", "bits_per_parameter"]
+    return rows.loc[rows["side"] != "", columns]
 
 
 def _nearest_load(load: float) -> float:
