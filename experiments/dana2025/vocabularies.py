@@ -5,8 +5,8 @@ and head dimension differ from the bound's by a factor C(d, N), and measure it a
 (experiment 1) and at N = 10 for d = 2 (experiment 6). Here d = d_h = 5 alone, and N = 20 .. 50, all
 N^2 pairs.
 
-Expected: more than one association per head and head dimension, and more with larger vocabularies,
-for attention selects among more tokens.
+Expected: more than one association per head and head dimension, and fewer the larger the
+vocabulary, as each takes more bits.
 
     memobench run dana2025/vocabularies --preset=quick
     memobench report dana2025/vocabularies --preset=quick
