@@ -38,7 +38,7 @@ EXPERIMENT = Experiment(
     },
     left_out="3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the published protocol, "
     "512 and 1,024 by the exact gradient",
-    figure=Figure(x="n_heads", hue="vocab_size", y="memorized"),
+    figure=Figure(x="n_heads", hue="vocab_size"),
     claims=(
         Claim(
             name="C(d, N) is the same at every N",
