@@ -17,10 +17,10 @@ from memobench.core import module as models
 from memobench.core.optimizer import Optimizer
 from memobench.core.run import Run
 from memobench.engine import devices, program
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods.annealing import Annealing
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.numerics import lookup, metrics
 from memobench.planner import packing

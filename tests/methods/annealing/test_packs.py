@@ -9,7 +9,7 @@ import pytest
 
 import memobench
 from memobench.engine import loop
-from memobench.models.query_attention import QueryAttentionModule
+from memobench.experiments.mahdavi2024.own_models import QueryAttentionModule
 from memobench.planner import packing
 from memobench.runtime import verify
 from tests import small
