@@ -23,8 +23,8 @@ from memobench.common import strict_json
 from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.run import PackResult, Weights
+from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
-from memobench.methods.annealing import Annealing
 from memobench.methods.training import Training
 from memobench.models.recall_transformer import RecallTransformer
 from memobench.models.transformer import MLP

@@ -23,8 +23,8 @@ from memobench.core.module import Module
 from memobench.core.run import Cost, Method, Run
 from memobench.core.spec import kind
 from memobench.engine import initializing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.methods import training
-from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
 from memobench.methods.training import Training

@@ -14,8 +14,8 @@ import pytest
 import memobench
 from memobench.core.run import Run
 from memobench.engine import devices, loop
+from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
-from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
 from memobench.methods.training import Training

@@ -17,8 +17,8 @@ from memobench.core import module as models
 from memobench.core.optimizer import Optimizer
 from memobench.core.run import Run
 from memobench.engine import devices, program
+from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
-from memobench.methods.annealing import Annealing
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly

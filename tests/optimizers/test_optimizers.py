@@ -17,8 +17,8 @@ from memobench.core.cells import cells, from_cells
 from memobench.core.run import Run
 from memobench.core.spec import kind
 from memobench.engine import initializing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
-from memobench.methods.annealing import Annealing
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT

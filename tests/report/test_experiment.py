@@ -20,8 +20,8 @@ from memobench.common.errors import UserError
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.mahdavi2024.figure import Picture
+from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
-from memobench.methods.annealing import Annealing
 from memobench.models.gpt import GPT
 from memobench.report import configurations, tables, verdicts
 from memobench.report import experiment as page

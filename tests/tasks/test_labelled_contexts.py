@@ -11,8 +11,8 @@ import scipy.stats
 
 from memobench.common.errors import UserError
 from memobench.core.run import Run
+from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
-from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
 from memobench.tasks import labelled_contexts

@@ -8,8 +8,8 @@ from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
+from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
-from memobench.methods.annealing import Annealing
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import small

@@ -13,7 +13,7 @@ from memobench.experiments.mahdavi2024.own_models import QueryAttentionModule
 from memobench.planner import packing
 from memobench.runtime import verify
 from tests import small
-from tests.methods.annealing.runs import (
+from tests.experiments.mahdavi2024.annealing.runs import (
     FILLING,
     MIX,
     TASK,

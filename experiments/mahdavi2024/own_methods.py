@@ -27,7 +27,8 @@ from memobench.core.module import Module
 from memobench.core.run import Cost, Pack, PackResult, Run
 from memobench.core.spec import kind, nested
 from memobench.engine import Job, Lane, Program, Signature, devices, lanes
-from memobench.methods import ranks, saturation
+from memobench.experiments.mahdavi2024 import ranks
+from memobench.methods import saturation
 from memobench.methods.trained import TrainedMethod
 from memobench.optimizers import Adam, Optimizer
 from memobench.tasks import labelled_contexts
