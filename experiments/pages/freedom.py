@@ -10,11 +10,11 @@ import pandas as pd
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.task import Task
+from memobench.experiments.capacity.own_models import RecallTransformer
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.mixture_of_experts import MixtureOfExperts
 from memobench.models.mlp_memory import MLPMemory
 from memobench.models.modern import Modern
-from memobench.models.recall_transformer import RecallTransformer
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.report import tables

@@ -23,10 +23,10 @@ from memobench.common import strict_json
 from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.run import PackResult, Weights
+from memobench.experiments.capacity.own_models import RecallTransformer
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods.training import Training
-from memobench.models.recall_transformer import RecallTransformer
 from memobench.models.transformer import MLP
 from memobench.numerics import metrics, precision
 from memobench.planner import packing

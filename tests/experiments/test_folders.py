@@ -1,6 +1,7 @@
 """The experiments' folders: found without a list, in the pages' order, and declared where named."""
 
 import ast
+import doctest
 import importlib
 import pathlib
 import pkgutil
@@ -63,6 +64,16 @@ def test_an_experiments_name_begins_with_its_folder():
             for experiment in find_experiments(module):
                 assert experiment.name.startswith(f"{folder}/")
                 assert experiments.EXPERIMENTS[experiment.name] is experiment
+
+
+def test_examples_in_docstrings_are_right():
+    counts = [
+        doctest.testmod(importlib.import_module(f"{experiments.__name__}.{folder}.{name}"))
+        for folder, names in IN_FOLDERS.items()
+        for name in names
+    ]
+    assert sum(count.attempted for count in counts) > 2
+    assert sum(count.failed for count in counts) == 0
 
 
 def test_no_message_is_made_where_nothing_is_wrong(monkeypatch):

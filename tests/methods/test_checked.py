@@ -10,11 +10,11 @@ import memobench
 from memobench.common.errors import UserError
 from memobench.core.run import Run
 from memobench.experiments.capacity.heat_figure import Heat
+from memobench.experiments.capacity.own_models import RELEASED, RecallTransformer
 from memobench.methods import training
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
-from memobench.models.recall_transformer import RELEASED, RecallTransformer
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runtime import verify

@@ -11,11 +11,15 @@ import pytest
 from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.run import Run
+from memobench.experiments.capacity.own_models import (
+    RELEASED,
+    PlainRecallTransformer,
+    RecallTransformer,
+)
 from memobench.methods import saturation, training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
-from memobench.models.recall_transformer import RELEASED, PlainRecallTransformer, RecallTransformer
 from memobench.models.transformer import MLP
 from memobench.planner import packing
 from memobench.runtime import sweep
