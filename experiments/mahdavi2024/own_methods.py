@@ -277,7 +277,7 @@ class AnnealingPolicy(engine.OneJobPerRun):
             "curve_loss": [loss if math.isfinite(loss) else None for loss in losses],
             "stopped_at": job.step,
             "best_step": int(_best_of(job).step),
-            **(self._attention(run, best, data) if module.attends else {}),
+            **(self._attention(run, best, data) if models.has_attention(module) else {}),
             **(ranks.columns(module, best, data, n_examples) if hasattr(module, "streams") else {}),
         }
 

@@ -150,7 +150,7 @@ def test_logits_and_gradients_on_accelerators_are_those_on_cpus(architecture, mo
     def weighted(params):
         applied = {**variables, "params": params}
         sampled_BxN = jax.vmap(lambda tokens_S: module.apply(applied, tokens_S))(tokens_BxS)
-        logits_BxN = jnp.concatenate([sampled_BxN, module.all_logits(applied, every_TxS)])
+        logits_BxN = jnp.concatenate([sampled_BxN, models.all_logits(module, applied, every_TxS)])
         return (weight_BxN * logits_BxN).sum(), logits_BxN
 
     def graded():
