@@ -299,7 +299,7 @@ PLACE = ("version", "budget", "track")
 def names() -> list[str]:
     """The columns of every board, after which come options that some entry has."""
     own = [name for column in COLUMNS.values() for name in column.names]
-    return [*PLACE, *own, Architecture.noun, *Architecture.shared_columns()]
+    return [*PLACE, *own, Architecture.noun, *Architecture.shared_columns]
 
 
 # --- Rows -------------------------------------------------------------------------------------
