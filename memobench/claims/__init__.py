@@ -8,7 +8,7 @@ evidence is not evidence. A claim made for another design than that of the runs 
 is *not tested there*. Pure functions; no files.
 
 `claim` defines claims, findings and verdicts, `statistics` the means and their intervals (how many
-seeds they need; 95% is `table.analysis.CONFIDENCE`), `evidence` how an interval decides; the tests
+seeds they need; 95% is `analysis.seeds.CONFIDENCE`), `evidence` how an interval decides; the tests
 that several papers share are in `slopes` and `counts`, those of one with its experiments.
 """
 
