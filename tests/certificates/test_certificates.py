@@ -24,6 +24,7 @@ from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.run import PackResult, Weights
 from memobench.experiments.capacity.own_models import RecallTransformer
+from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods.training import Training
@@ -34,7 +35,6 @@ from memobench.runtime import verify, worker
 from memobench.store import results
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
-from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import entries, small
 

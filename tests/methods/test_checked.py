@@ -11,6 +11,7 @@ from memobench.common.errors import UserError
 from memobench.core.run import Run
 from memobench.experiments.capacity.heat_figure import Heat
 from memobench.experiments.capacity.own_models import RELEASED, RecallTransformer
+from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.methods import training
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
@@ -19,7 +20,6 @@ from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runtime import verify
 from memobench.tasks.associations import Associations
-from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.sequences import Sequences
 from tests import small
 from tests.stopping import Memory, Stop, stopping_after

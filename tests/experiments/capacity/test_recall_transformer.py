@@ -16,6 +16,7 @@ from memobench.experiments.capacity.own_models import (
     PlainRecallTransformer,
     RecallTransformer,
 )
+from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.methods import saturation, training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
@@ -24,7 +25,6 @@ from memobench.models.transformer import MLP
 from memobench.planner import packing
 from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
-from memobench.tasks.factual_recall import FactualRecall
 from tests import small
 
 FACTS = FactualRecall(n_subjects=5, n_relations=3, n_answers=4, n_noise=7, context_length=6, seed=2)
