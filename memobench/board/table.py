@@ -20,13 +20,14 @@ from memobench.common.errors import UserError, escape_unprintable, in_a_line, re
 from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.architecture import Architecture
-from memobench.core.cells import from_cells
+from memobench.core.cells import OF_RUNS, from_cells
+from memobench.core.columns import Column
 from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.methods.capacity import Capacity
 from memobench.methods.thresholds import is_complete
 from memobench.methods.training import Training
-from memobench.store.rows import architecture_columns, parse_list
+from memobench.store.rows import PROVENANCE, architecture_columns, parse_list
 from memobench.tasks.associations import Associations
 
 _log = logging.getLogger("memobench")
@@ -194,6 +195,13 @@ class RankColumn(BoardColumn):
 
 
 _measure = functools.partial(BoardColumn, first=True, is_measure=True)
+
+
+def _of_rows(column: Column, label: str = "", digits: int | None = None) -> BoardColumn:
+    """A column that entries have from a row: what it means is declared there."""
+    return BoardColumn(column.name, label or column.name, column.meaning, digits)
+
+
 COLUMNS: dict[str, BoardColumn] = {
     column.name: column
     for column in (
@@ -266,7 +274,7 @@ COLUMNS: dict[str, BoardColumn] = {
             of_range=True,
             first=False,
         ),
-        BoardColumn("steps", "steps", "of the optimiser", 0),
+        _of_rows(OF_RUNS["steps"], "steps", 0),
         BoardColumn("tables", "tables", "label tables", 0),
         BoardColumn("inits", "starts", "initial weights of each label table", 0),
         BoardColumn("learning_rate", "learning rate", "that pilots chose", 4),
@@ -274,11 +282,8 @@ COLUMNS: dict[str, BoardColumn] = {
         BoardColumn("theorem", "theorem", "whose proof makes the weights"),
         BoardColumn("weights", "weights", "the file of the best weights"),
         BoardColumn("family", "family", "of architectures"),
-        BoardColumn("vocab_size", "N", "vocabulary size", 0),
-        BoardColumn("device", "device", "that trained"),
-        BoardColumn("memobench", "memobench", "version"),
-        BoardColumn("commit", "commit", "of the code"),
-        BoardColumn("date", "date", "when the run ended"),
+        _of_rows(Task.shared_columns["vocab_size"], "N", 0),
+        *(_of_rows(PROVENANCE[name]) for name in ("device", "memobench", "commit", "date")),
     )
 }
 FIRST = tuple(column for column in COLUMNS.values() if column.first)
@@ -299,7 +304,7 @@ PLACE = ("version", "budget", "track")
 def names() -> list[str]:
     """The columns of every board, after which come options that some entry has."""
     own = [name for column in COLUMNS.values() for name in column.names]
-    return [*PLACE, *own, Architecture.noun, *Architecture.shared_columns()]
+    return [*PLACE, *own, Architecture.noun, *Architecture.shared_columns]
 
 
 # --- Rows -------------------------------------------------------------------------------------

@@ -35,13 +35,11 @@ class Module(nn.Module, kw_only=True):
     Attributes:
       paddable: sizes that may be zero-padded without changing the function: modules that differ
         only in them are trained in one program.
-      attends: whether the module has a method `attention`.
       kind_code: code of the user's kind that built it, so that caches by module keep apart what
         other code makes.
     """
 
     paddable: ClassVar[tuple[str, ...]] = ()
-    attends: ClassVar[bool] = False
 
     kind_code: str | None = dataclasses.field(default=None, repr=False)
 
@@ -89,13 +87,14 @@ class Module(nn.Module, kw_only=True):
         n_places = whole.pop("n_layers", 1) * whole.pop("context_length", 1)
         return 4 * n_outputs + 8 * n_places * sum(whole.values())
 
-    def read_out(self) -> tuple[str, ...]:
-        """The names of parameters that map the last layer's features linearly to logits."""
-        return ()
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """The names of parameters that methods may train apart from the others.
 
-    def attention_maps(self) -> tuple[str, ...]:
-        """The names of parameters that queries and keys, and so attention maps, depend on."""
-        return ()
+        Returns:
+          read_out: those that map the last layer's features linearly to logits.
+          attention_maps: those that queries and keys, and so attention maps, depend on.
+        """
+        return {}
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes (m, r, n) of products of two matrices, and the number of such products."""
@@ -110,11 +109,6 @@ class Module(nn.Module, kw_only=True):
         """
         del task
         return None
-
-    def all_logits(self, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
-        """logits_TxN of all N^S sequences, which tokens_TxS lists in lexicographic order."""
-        apply: Any = self.apply
-        return jax.vmap(lambda tokens_S: apply(variables, tokens_S))(tokens_TxS)
 
 
 class TabledModule(Module):
@@ -131,15 +125,21 @@ class TabledModule(Module):
         """logits_N of one example from the rows of its S tokens."""
         raise NotImplementedError
 
-    def all_logits(self, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
-        def read(*rows: Any) -> Any:
-            return self.apply(variables, list(rows), method="read")
 
-        tables: Any = self.apply(variables, method="tables")
-        for place in reversed(range(len(tables))):
-            read = jax.vmap(read, in_axes=[0 if s == place else None for s in range(len(tables))])
-        logits_SxN = read(*tables)
-        return logits_SxN.reshape(len(tokens_TxS), logits_SxN.shape[-1])
+def all_logits(module: Module, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
+    """logits_TxN of all N^S sequences, which tokens_TxS lists in lexicographic order."""
+    apply: Any = module.apply
+    if not isinstance(module, TabledModule):
+        return jax.vmap(lambda tokens_S: apply(variables, tokens_S))(tokens_TxS)
+
+    def read(*rows: Any) -> Any:
+        return apply(variables, list(rows), method="read")
+
+    tables = apply(variables, method="tables")
+    for place in reversed(range(len(tables))):
+        read = jax.vmap(read, in_axes=[0 if s == place else None for s in range(len(tables))])
+    logits_SxN = read(*tables)
+    return logits_SxN.reshape(len(tokens_TxS), logits_SxN.shape[-1])
 
 
 def init(module: Module, context_length: int, key: jax.Array) -> Any:
@@ -306,6 +306,11 @@ def structure(module: Module) -> Module:
     return module.clone(**zeros)
 
 
+def has_attention(module: Module) -> bool:
+    """True where a method `attention` of the module says what its last layer attends to."""
+    return callable(getattr(type(module), "attention", None))
+
+
 def trains(module: Module, trained: str | None) -> Callable[[str], bool]:
     """A predicate on names of parameters, true for those that a method trains.
 
@@ -322,7 +327,7 @@ def trains(module: Module, trained: str | None) -> Callable[[str], bool]:
     if trained == "memory":
         return lambda name: name not in EMBEDDINGS
     offer = "read_out" if trained == "read_out" else "attention_maps"
-    names = getattr(module, offer)()
+    names = module.parts().get(offer, ())
     require(
         names,
         f"trained={trained!r}: {type(module).__name__} offers no {offer}; leave trained out",

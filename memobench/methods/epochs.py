@@ -27,6 +27,9 @@ LINEAR, COSINE, ROOT = range(3)
 class Schedule(NamedTuple):
     """The learning rate over the epochs of a training, as numbers, or arrays along lanes.
 
+    No registered kind: lanes of one program differ in it, and the ids and columns of a `Training`
+    hold its numbers flat, which a kind's own fields could not be.
+
     Attributes:
       first: rate of the first epoch.
       last: rate reached after the last.

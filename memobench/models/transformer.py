@@ -117,15 +117,14 @@ class PlainTransformer(Module):
         """Width of a head's input."""
         return self.d_head if self.compress else self.d_model
 
-    def read_out(self) -> tuple[str, ...]:
-        """The parameters that map what the last heads and neurons hold linearly to logits."""
-        last = f"layer{self.n_layers - 1}"
-        names = (f"{last}_output", f"{last}_mlp_out", "unembedding")
-        return ("decompress", *names) if self.compress else names
-
-    def attention_maps(self) -> tuple[str, ...]:
-        layers = range(self.n_layers)
-        return tuple(f"layer{layer}_{name}" for layer in layers for name in ("query", "key"))
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        layers, last = range(self.n_layers), f"layer{self.n_layers - 1}"
+        read_out = (f"{last}_output", f"{last}_mlp_out", "unembedding")
+        maps = tuple(f"layer{layer}_{name}" for layer in layers for name in ("query", "key"))
+        return {
+            "read_out": ("decompress", *read_out) if self.compress else read_out,
+            "attention_maps": maps,
+        }
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes (m, r, n) of every head's products, of queries and keys and of output and value."""
@@ -285,8 +284,6 @@ class Transformer(PlainTransformer, TabledModule):
 
     On accelerators all places of a layer are computed at once: few kernels, few bytes.
     """
-
-    attends = True
 
     def setup(self) -> None:
         super().setup()

@@ -17,11 +17,11 @@ import memobench
 from memobench.common.errors import RunsFailed, UserError
 from memobench.constructions import making
 from memobench.constructions.dana2025 import Dana2025
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods import training
-from memobench.methods.annealing import Annealing
 from memobench.methods.training import Training
 from memobench.models.linear_memory import LinearMemory
-from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
