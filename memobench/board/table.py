@@ -16,6 +16,7 @@ import pandas as pd
 
 from memobench.analysis import theorems
 from memobench.board import capacity_summary, families
+from memobench.checks import architectures as checking
 from memobench.common.errors import UserError, escape_unprintable, in_a_line, require, short_repr
 from memobench.core import module as models
 from memobench.core import own_code
@@ -91,6 +92,7 @@ def run(
         isinstance(track, str) and track in TRAININGS,
         f"track must be one of training, {' or '.join(TRAININGS)}, got {track!r}.",
     )
+    checking.require_sound([(architecture, task)])
     n_params, _ = models.count_parameters(architecture.module_for(task), task.context_length)
     if reason := placement_error(task, n_params):
         # Of the board's own task it is the number of parameters.
