@@ -110,7 +110,8 @@ pages: docs
 	  tag=$$name; [ $$name != $$version ] || tag=HEAD; mkdir -p build/pages/boards/$$name; \
 	  git archive $$tag results | tar -x --strip-components=1 -C build/pages/boards/$$name --wildcards $(BOARD) || true; done
 	sed -i 's#<a href="[^"]*\(\.md\|weights\)">[^<]*</a> · ##g; s# · <a href="[^"]*\.md">[^<]*</a>##g' build/pages/boards/*/leaderboard.html
-	sed -i 's#<a href="board/weights">[^<]*</a> · ##; s#<a href="../README.md#<a href="../docs/index.html#; s#<a href="\([^"]*\)\.md"#<a href="\1.html"#g' build/pages/results/leaderboard.html
+	find build/pages -name '*.html' | xargs sed -i 's#\(download="" \)\?href="\([./]*\)_downloads/[0-9a-f]*/leaderboard.html"#href="\2results/leaderboard.html"#g'
+	sed -i 's#<a href="board/weights">[^<]*</a> · ##; s#<a href="../README.md#<a href="../docs/index.html#; s#<a href="\([^"]*\)\.md"#<a href="\1.html"#g; s#>Markdown</a>#>tables</a>#' build/pages/results/leaderboard.html
 
 tutorial: $(VENV)/.installed-docs
 	JAX_PLATFORMS=cpu $(VENV)/bin/python -c 'import nbformat, nbclient; path = "docs/tutorial.ipynb"; \
