@@ -99,15 +99,19 @@ docs: $(VENV)/.installed-docs
 	@echo build/docs/docs/index.html
 
 # Addresses that stay: results/leaderboard.html and .csv, and boards/VERSION/ of today's and each tag's board.
+# On the site pages are HTML and folders have no list; a board of a tag has its files and weights alone.
+BOARD = 'results/leaderboard.*' results/board/weights
 pages: docs
 	rm -rf build/pages && cp -r build/docs build/pages && rm -rf build/pages/.doctrees
 	cp -r results/. build/pages/results
 	echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > build/pages/index.html
 	version=$$($(VENV)/bin/python -c 'from memobench.board import table; print(table.VERSION)'); \
-	mkdir -p build/pages/boards/$$version && cp results/leaderboard.* build/pages/boards/$$version
-	for tag in $$(git tag); do mkdir -p build/pages/boards/$$tag; \
-	  git archive $$tag results/leaderboard.html results/leaderboard.csv results/leaderboard.png | \
-	  tar -x --strip-components=1 -C build/pages/boards/$$tag || true; done
+	for name in $$version $$(git tag); do \
+	  tag=$$name; [ $$name != $$version ] || tag=HEAD; mkdir -p build/pages/boards/$$name; \
+	  git archive $$tag results | tar -x --strip-components=1 -C build/pages/boards/$$name --wildcards $(BOARD) || true; done
+	sed -i 's#<a href="[^"]*\(\.md\|weights\)">[^<]*</a> · ##g; s# · <a href="[^"]*\.md">[^<]*</a>##g' build/pages/boards/*/leaderboard.html
+	find build/pages -name '*.html' | xargs sed -i 's#\(download="" \)\?href="\([./]*\)_downloads/[0-9a-f]*/leaderboard.html"#href="\2results/leaderboard.html"#g'
+	sed -i 's#<a href="board/weights">[^<]*</a> · ##; s#<a href="../README.md#<a href="../docs/index.html#; s#<a href="\([^"]*\)\.md"#<a href="\1.html"#g; s#>Markdown</a>#>tables</a>#' build/pages/results/leaderboard.html
 
 tutorial: $(VENV)/.installed-docs
 	JAX_PLATFORMS=cpu $(VENV)/bin/python -c 'import nbformat, nbclient; path = "docs/tutorial.ipynb"; \

@@ -185,7 +185,7 @@ class AnnealingPolicy(engine.OneJobPerRun):
 
     def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
         self.signature: Signature = pack.signature
-        self.seconds = pack.seconds
+        self.seconds = pack.weight
         self.width = pack.slots
         self.seeds = sorted({run.task.seed for run in pack.runs})
         self.n_instances = len(self.seeds)

@@ -49,6 +49,7 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
           those of the trainings before, of a quarter of the steps, and `half_99` the examples that
           half of the trainings know to 99%.
         earlier: the mean bits of shorter trainings, a pair of steps and bits each.
+        failed: the number of trainings that fail, as `thresholds.count_failed` has it.
         rate_of_sets: the learning rate that pilots chose for sets.
         rank_low, rank_high: of bits per parameter within a set; entries that cannot be told apart
           share a range.
@@ -91,6 +92,7 @@ def _row(run: Any) -> dict[str, Any]:
         "edge_of_rates": bool(run["edge_of_rates"]),
         "best_bits": run["best_bits"],
         "best_complete": run["best_complete"],
+        "failed": thresholds.count_failed(bits_KxTxS[-1]),
         "bits_T": bits_KxTxS[-1].mean(axis=1) / run["n_params"],
         **_estimate_columns("bits", bits),
         **_estimate_columns("accuracy", estimates.estimate_mean(known_TxS / n)),

@@ -16,6 +16,7 @@ import pandas as pd
 
 from memobench.analysis import theorems
 from memobench.board import capacity_summary, families
+from memobench.checks import architectures as checking
 from memobench.common.errors import UserError, escape_unprintable, in_a_line, require, short_repr
 from memobench.core import module as models
 from memobench.core import own_code
@@ -25,7 +26,7 @@ from memobench.core.columns import Column
 from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.methods.capacity import Capacity
-from memobench.methods.thresholds import is_complete
+from memobench.methods.thresholds import FAILING, is_complete
 from memobench.methods.training import Training
 from memobench.store.rows import PROVENANCE, architecture_columns, parse_list
 from memobench.tasks.associations import Associations
@@ -33,6 +34,8 @@ from memobench.tasks.associations import Associations
 _log = logging.getLogger("memobench")
 
 VERSION = "v2"
+# What pages put behind a number of trainings of which many fail.
+FAILED = "†"
 # Half an interval over its mean that entries aim at.
 PRECISION = 0.02
 # Submitters of our rows, and of those of the user's folder.
@@ -92,6 +95,7 @@ def run(
         isinstance(track, str) and track in TRAININGS,
         f"track must be one of training, {' or '.join(TRAININGS)}, got {track!r}.",
     )
+    checking.require_sound([(architecture, task)])
     n_params, _ = models.count_parameters(architecture.module_for(task), task.context_length)
     if reason := placement_error(task, n_params):
         # Of the board's own task it is the number of parameters.
@@ -138,6 +142,7 @@ class BoardColumn:
       first: whether pages open with it.
       of_range: whether `_low` and `_high` are beside it.
       is_measure: whether entries are compared by it.
+      failed: the share of failed trainings from which on it is marked.
     """
 
     name: str
@@ -147,6 +152,7 @@ class BoardColumn:
     first: bool = False
     of_range: bool = False
     is_measure: bool = False
+    failed: float | None = None
 
     @property
     def names(self) -> list[str]:
@@ -168,7 +174,9 @@ class BoardColumn:
             return "–"
         texts = [self._text(cell) for cell in cells]
         known = self.of_range and not pd.isna(cells[1])
-        return f"{texts[0]} [{texts[1]}, {texts[2]}]" if known else texts[0]
+        text = f"{texts[0]} [{texts[1]}, {texts[2]}]" if known else texts[0]
+        is_marked = self.failed is not None and row.get("failed", 0) >= self.failed
+        return text + FAILED * is_marked
 
     def _text(self, cell: Any) -> str:
         return str(cell) if self.digits is None else f"{cell:,.{self.digits}f}".replace("inf", "∞")
@@ -218,9 +226,12 @@ COLUMNS: dict[str, BoardColumn] = {
         _measure(
             "bits_per_parameter",
             "bits / parameter",
-            "mean bits of an overfull set after the last step, with 95% interval",
+            "mean bits of an overfull set after the last step, with 95% interval; "
+            f"{FAILED} where a tenth of the trainings or more fail: they know less than "
+            f"{FAILING:.0%} of their median",
             3,
             of_range=True,
+            failed=0.1,
         ),
         _measure(
             "bits_per_degree_of_freedom",
@@ -233,9 +244,11 @@ COLUMNS: dict[str, BoardColumn] = {
         _measure(
             "half_99",
             "half know",
-            "associations of which half of the trainings come to know 99%, with 95% interval",
+            "associations of which half of the trainings come to know 99%, with 95% interval; "
+            f"{FAILED} where a fifth of them or more fail on any set",
             0,
             of_range=True,
+            failed=0.2,
         ),
         _measure(
             "certified_bits_per_parameter",
@@ -273,6 +286,9 @@ COLUMNS: dict[str, BoardColumn] = {
             0,
             of_range=True,
             first=False,
+        ),
+        BoardColumn(
+            "failed", "fail", f"share of trainings that know under {FAILING:.0%} of the median", 2
         ),
         _of_rows(OF_RUNS["steps"], "steps", 0),
         BoardColumn("tables", "tables", "label tables", 0),
@@ -409,6 +425,7 @@ def _training_entries(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]
                 for end in ("", "_low", "_high")
             }
             per |= {"learning_rate": found["rate"]}
+            per |= {"failed": found["failed"] / (found["tables"] * found["inits"])}
             architecture = from_cells(row).architecture
             key = _Key(track, found["budget"], found["by"], architecture)
             yield key, {**row, **found, **per}

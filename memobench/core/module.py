@@ -6,6 +6,7 @@ makes it pack, start or evaluate faster.
 
 import dataclasses
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
@@ -15,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from memobench.common.errors import require
+from memobench.common.errors import UserError, require
+from memobench.common.notation import pluralize
 from memobench.numerics.initial_weights import Table, draw
 
 _Module = TypeVar("_Module", bound="Module")
@@ -173,9 +175,25 @@ _known_initializer = functools.lru_cache(maxsize=1024)(initializer)
 
 
 def _flax_init(module: Module, context_length: int, key: jax.Array) -> Any:
+    example = module.example(context_length)
+    _require_inputs(module, example)
     # How a parameter would be split over devices, which its box says, is of no use here.
-    found = nn.meta.unbox(module.init(key, *module.example(context_length)))
+    found = nn.meta.unbox(module.init(key, *example))
     return {"params": {}, "constants": {}, **found}
+
+
+def _require_inputs(module: Module, example: tuple[Any, ...]) -> None:
+    """Raises UserError, with the file and line, for a `__call__` that asks for other arguments."""
+    signature = inspect.signature(module.__call__)
+    try:
+        signature.bind(*example)
+    except TypeError as error:
+        code = inspect.unwrap(type(module).__call__).__code__
+        raise UserError(
+            f"{type(module).__name__}.__call__ must take {pluralize(len(example), 'argument')}, an "
+            f"example, got {signature} ({code.co_filename}, line {code.co_firstlineno}). Give "
+            "further ones defaults, or leave them out"
+        ) from error
 
 
 @functools.lru_cache(maxsize=4096)

@@ -83,7 +83,7 @@ class EpochPolicy(engine.Policy):
 
     def __init__(self, pack: Pack) -> None:
         self.signature: Signature = pack.signature
-        self.seconds, self.runs = pack.seconds, pack.runs
+        self.seconds, self.runs = pack.weight, pack.runs
         # Of the jobs in the lanes, set by `lane_inputs`.
         self._schedule, self._epochs_R = Schedule(np.zeros(0), np.zeros(0)), np.zeros(0)
         self._jobs: Sequence[Any] = ()

@@ -197,10 +197,10 @@ class _Dana(WithHeads):
 class AttentionOnly(_Dana):
     """The attention-only Transformer (AoT).
 
-    `heads` chooses the parameterisation of Dana et al. (2025): `full` is that of their equations
-    (W_Q, W_K, W_V in R^{d_head x d_model}), `compressed` that of their released experiments (one
-    shared map into R^{d_head} before all heads and one back). *Narrow* heads, which memorize most
-    per parameter, are full heads with d_head < d_model.
+    `heads` chooses the parameterisation of Dana et al. (2025): "compressed", the default, is that
+    of their released experiments (one shared map into R^{d_head} before all heads and one back),
+    "full" that of their equations (W_Q, W_K, W_V in R^{d_head x d_model}). *Narrow* heads, which
+    memorize most per parameter, must be asked for: heads="full" with d_head < d_model.
     """
 
     def module(self, task: Any) -> "Transformer":
@@ -223,7 +223,8 @@ class AttentionOnly(_Dana):
 class MLP(_Dana):
     """The MLP Transformer: attention followed by a residual MLP of width d_mlp in every layer.
 
-    The published sweep over widths begins at d_mlp = 0.
+    Its heads are those of AttentionOnly: "compressed" unless heads="full". The published sweep over
+    widths begins at d_mlp = 0.
     """
 
     theorems: ClassVar[dict] = {

@@ -76,7 +76,7 @@ def predict(
 def estimate_seconds(pack: Pack, n_programs: int) -> float:
     """Seconds of a pack that compiles so many programs, on a device whose factor is 1."""
     if pack.platform != "cpu":
-        return n_programs * packing.COMPILE_SECONDS + pack.seconds
+        return n_programs * packing.COMPILE_SECONDS + pack.weight
     costs = [run.method.cost(run, pack.module) for run in pack.runs]
     in_turn = max(*(x.sequential_steps for x in costs), sum(x.steps for x in costs) / pack.slots)
     n_flops = sum(x.steps * x.flops_per_step for x in costs)

@@ -71,7 +71,7 @@ def make_pack(
         slots=slots,
         waste=1 - true_work / work,
         memory_bytes=memory_shared(runs) + share * _memory_with_evaluation(padded, runs, platform),
-        seconds=_seconds(of_step * steps * share / slots, max(longest, steps / slots), platform),
+        weight=_seconds(of_step * steps * share / slots, max(longest, steps / slots), platform),
         platform=platform,
         n_devices=n_devices,
     )
@@ -125,7 +125,7 @@ def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
         module = run.module()
         groups[run.method.pack_key(run)].append((module, run))
     packs = [pack for group in groups.values() for pack in _plan_group(group, platform, n_devices)]
-    return sorted(packs, key=lambda pack: -pack.seconds)
+    return sorted(packs, key=lambda pack: -pack.weight)
 
 
 def plan_rest(
@@ -149,7 +149,7 @@ def plan_rest(
     kept = {run.run_id for pack in whole for run in pack.runs}
     rest = [run for run in runs if run.run_id in left and run.run_id not in kept]
     found = whole + plan(rest, platform, n_devices)
-    return sorted(found, key=lambda pack: -pack.seconds)
+    return sorted(found, key=lambda pack: -pack.weight)
 
 
 def predicted_work(run: Run, module: Module) -> float:

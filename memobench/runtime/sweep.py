@@ -6,6 +6,7 @@ at one folder.
 
 import collections
 import contextlib
+import dataclasses
 import functools
 import logging
 import math
@@ -134,7 +135,9 @@ def _describe_saved(wanted: Set[str], workspace: worker.Workspace, results: Any)
 
 @settings.pin
 def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
-    """The packs in which runs would train on this machine.
+    """The packs in which runs would train on this machine, each with its predicted `seconds`.
+
+    `memobench run --dry_run` also learns from the times of runs that --results holds.
 
     Args:
       runs: in any order; equal runs count once.
@@ -149,7 +152,9 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
         require(known, f"done must hold ids of runs, got {short_repr(x)}. Give table['run_id']")
     _check(runs)
     missing = {run.run_id for run in runs} - done
-    return packing.plan_rest(runs, missing, jax.default_backend(), local.n_devices())
+    packs = packing.plan_rest(runs, missing, jax.default_backend(), local.n_devices())
+    each = zip(packs, predict(packs).seconds, strict=True)
+    return [dataclasses.replace(pack, seconds=seconds) for pack, seconds in each]
 
 
 def predict(packs: Iterable[Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:

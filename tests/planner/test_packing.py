@@ -57,7 +57,7 @@ def test_short_runs_share_one_program_and_long_ones_are_not_padded(make_run, mon
     monkeypatch.setitem(packing.STEP_SECONDS, "gpu", 1e9)
     monkeypatch.setitem(packing.MEMORY_BYTES, "gpu", 2**60)
     (pack,) = packing.plan(long, "gpu")
-    assert pack.seconds > 1e9 * long[0].method.steps
+    assert pack.weight > 1e9 * long[0].method.steps
 
 
 def test_packs_fit_the_memory_and_share_their_size(make_run, monkeypatch):

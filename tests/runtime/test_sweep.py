@@ -25,7 +25,7 @@ from memobench.models.linear_memory import LinearMemory
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runtime import checkpoints, local, provenance, verify, worker
+from memobench.runtime import checkpoints, local, provenance, sweep, verify, worker
 from memobench.runtime.leases import Leases
 from memobench.runtime.sweep import Interrupted, TimeUp
 from memobench.store import results
@@ -77,6 +77,8 @@ def test_a_second_sweep_trains_nothing(make_run, tmp_path, monkeypatch):
     assert again["run_id"].tolist() == first["run_id"].tolist() == [run.run_id for run in runs]
     assert again["accuracy"].tolist() == first["accuracy"].tolist()
     assert memobench.plan(runs, done=again["run_id"]) == []
+    packs = memobench.plan(runs)
+    assert tuple(pack.seconds for pack in packs) == sweep.predict(packs).seconds
 
 
 def test_a_larger_sweep_trains_only_what_is_missing(make_run, tmp_path, monkeypatch):

@@ -95,7 +95,7 @@ def test_a_pack_of_seconds_is_not_worth_another_width(rounds, monkeypatch, mixed
     assert_close(small.train(pack_of(MIX)), mixed)
     assert rounds == [3] * 6
     rounds.clear()
-    lasting = dataclasses.replace(pack_of(MIX), seconds=60.0)
+    lasting = dataclasses.replace(pack_of(MIX), weight=60.0)
     assert_identical(small.train(lasting), mixed)
     assert rounds == [3, 3, 2, 2, 1, 1]
 
