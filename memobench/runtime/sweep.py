@@ -29,6 +29,7 @@ from memobench.common.notation import pluralize
 from memobench.core.cells import check_code
 from memobench.core.columns import text_matching
 from memobench.core.run import Pack, Run
+from memobench.engine import compiling
 from memobench.optimizers import Optimizer
 from memobench.planner import costs, packing
 from memobench.runtime import launch, local, worker, workers
@@ -97,6 +98,7 @@ def run(
         require(results is not None, "processes=N needs results=FOLDER, one that all workers share")
         # What this process takes of a GPU's memory, workers lack.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    compiling.keep_programs()
     wanted = {run.run_id: run for run in _list_runs(runs)}
     _check(wanted.values())
     if launcher:

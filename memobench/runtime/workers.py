@@ -21,6 +21,7 @@ from memobench.common import settings
 from memobench.common.errors import Unwritable, describe, escape_unprintable, require
 from memobench.common.notation import pluralize
 from memobench.core.run import Run
+from memobench.engine import compiling
 from memobench.planner import packing
 from memobench.runtime import launch, local, worker
 from memobench.runtime.leases import HeldLease, Lease, Leases
@@ -110,6 +111,7 @@ def work_apart(
       missing: see `work`.
       number: see `work`.
     """
+    compiling.keep_programs()
     reader, leases = store.Reader(folder, since), Leases(folder)
     workspace = worker.Workspace(pathlib.Path(folder), reader, leases, sweep)
     with catch_signals() as stop:
