@@ -228,7 +228,10 @@ def _train_missing(
             place, work = launcher, launch.make_portable(work)
         else:
             place = local.Threads()
-            work = functools.partial(workers.work, workspace, runs, ids, packs, bar.add_steps)
+            # On a CPU it would take the cores that train.
+            ahead = jax.default_backend() != "cpu"
+            steps = bar.add_steps
+            work = functools.partial(workers.work, workspace, runs, ids, packs, steps, ahead)
         bar.add(packs, costs.predict(packs, device_name(jax.devices()[0]), place.n))
         place.begin(workspace.folder)
         stack.enter_context(contextlib.closing(place))
