@@ -299,6 +299,10 @@ class Method(
         """A value that is equal for runs that may share a pack, whatever their sizes and seeds."""
         return structure(run.module()), run.task.pack_key(), self
 
+    def pack_key_of_accelerators(self, run: Run) -> Hashable:
+        """The same where a step costs much however few examples and models are in it."""
+        return self.pack_key(run)
+
     def program(self, pack: Pack) -> Hashable:
         """A value that decides the compiled program of a pack, but for its number of lanes."""
         return pack.module, pack.runs[0].task.signature(), self

@@ -30,6 +30,7 @@ from memobench.common.notation import pluralize
 from memobench.core.cells import check_code
 from memobench.core.columns import text_matching
 from memobench.core.run import Pack, Run
+from memobench.engine import compiling
 from memobench.optimizers import Optimizer
 from memobench.planner import costs, packing
 from memobench.runtime import launch, local, worker, workers
@@ -98,6 +99,7 @@ def run(
         require(results is not None, "processes=N needs results=FOLDER, one that all workers share")
         # What this process takes of a GPU's memory, workers lack.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    compiling.keep_programs()
     wanted = {run.run_id: run for run in _list_runs(runs)}
     _check(wanted.values())
     if launcher:
@@ -231,7 +233,10 @@ def _train_missing(
             place, work = launcher, launch.make_portable(work)
         else:
             place = local.Threads()
-            work = functools.partial(workers.work, workspace, runs, ids, packs, bar.add_steps)
+            # On a CPU it would take the cores that train.
+            ahead = jax.default_backend() != "cpu"
+            steps = bar.add_steps
+            work = functools.partial(workers.work, workspace, runs, ids, packs, steps, ahead)
         bar.add(packs, costs.predict(packs, device_name(jax.devices()[0]), place.n))
         place.begin(workspace.folder)
         stack.enter_context(contextlib.closing(place))

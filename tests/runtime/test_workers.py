@@ -1,6 +1,7 @@
 """Workers on one results folder, wherever a launcher starts them."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -19,11 +20,13 @@ import pytest
 import memobench
 from memobench import certificates
 from memobench.common.errors import RunsFailed, UserError
+from memobench.engine import loop
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runtime import launch, local, status, worker, workers
 from memobench.runtime.leases import Leases
+from memobench.store import results as store
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 MEASURED = ["run_id", "status", "accuracy", "bits", "loss", "curve_loss"]
@@ -377,6 +380,29 @@ def test_an_address_where_nothing_listens_is_named_at_once():
         with pytest.raises(UserError, match=f"^address='{address}' does not answer ") as error:
             launch._require_answer(address)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_next_program_compiles_while_a_pack_trains(ahead, runs, tmp_path, monkeypatch):
+    made, both = [], threading.Event()
+    compile_program = loop.compile_program.__wrapped__
+
+    @functools.lru_cache
+    def compile_noted(*shape):
+        program = compile_program(*shape)
+        made.append(threading.current_thread() is threading.main_thread())
+        if len(made) == 2:
+            both.set()
+        return program
+
+    monkeypatch.setattr(loop, "compile_program", compile_noted)
+    workspace = worker.Workspace(tmp_path, store.Reader(tmp_path), Leases(tmp_path))
+    ids = frozenset(run.run_id for run in runs)
+    wait = (lambda pack, steps: both.wait(60)) if ahead else (lambda pack, steps: None)
+    packs = packing.plan(runs, "cpu")
+    workers.work(workspace, runs, ids, packs, wait, ahead, 0, threading.Event())
+    assert made == [True, not ahead]
+    assert workspace.reader.rows().keys() == ids
 
 
 def test_a_process_of_one_core_trains_one_pack_at_a_time(monkeypatch):
