@@ -149,7 +149,7 @@ def _pytorch_steps(setting: Setting, heads: Any, device: str) -> Iterator[None]:
         torch.manual_seed(seed)
         model = _pytorch_model(setting, heads).to(device)
         losses = (loss(model, rows_B) for rows_B in _batches(np.random.default_rng(seed)))
-        yield from pytorch.steps(model, _learning_rates(), losses)
+        yield from pytorch.steps(model.parameters(), _learning_rates(), losses)
 
 
 def _pytorch_model(setting: Setting, heads: Any) -> Any:

@@ -117,24 +117,71 @@ def pytorch_rate(n_threads: int, seconds: float) -> float:
     return pytorch.rate(_pytorch_steps, n_threads, seconds, WARM_UP_STEPS)
 
 
+def pytorch_vmap_rate(n_seeds: int, compiled: bool, n_threads: int, seconds: float) -> float:
+    """Model-steps per second of so many seeds side by side in PyTorch."""
+    steps = functools.partial(_pytorch_vmap_steps, n_seeds, compiled)
+    return n_seeds * pytorch.rate(steps, n_threads, seconds, WARM_UP_STEPS)
+
+
 def _pytorch_steps(device: str) -> Iterator[None]:
     """Trains one model after another for ever; yields after every step."""
-    n_draws = METHOD.batch_size * METHOD.n_batches  # type: ignore[operator]
-    rates = np.linspace(METHOD.learning_rate, METHOD.final_learning_rate, METHOD.epochs + 1)
+    cross_entropy = torch.nn.functional.cross_entropy
     for seed in itertools.count():
         torch.manual_seed(seed)
-        size = (n_draws, TASK.context_length)
-        tokens_MxS = torch.randint(TASK.vocab_size, size, device=device)
-        labels_M = torch.randint(TASK.vocab_size, (n_draws,), device=device)
+        tokens_MxS, label_M = _pytorch_examples((), device)
         model = _pytorch_model().to(device)
-        batches = (
-            batch_B
-            for _ in range(METHOD.epochs)
-            for batch_B in torch.randperm(n_draws, device=device).split(METHOD.batch_size)
+        orders = (torch.randperm(len(label_M), device=device) for _ in range(METHOD.epochs))
+        batches = itertools.chain.from_iterable(x.split(METHOD.batch_size) for x in orders)
+        losses = (cross_entropy(model(tokens_MxS[x_B]), label_M[x_B]) for x_B in batches)
+        yield from pytorch.steps(model.parameters(), _pytorch_rates(), losses)
+
+
+def _pytorch_vmap_steps(n_seeds: int, compiled: bool, device: str) -> Iterator[None]:
+    """Trains models side by side for ever, by torch.func; yields after every step of all."""
+    losses_of = torch.func.vmap(_pytorch_loss)
+    losses_of = torch.compile(losses_of) if compiled else losses_of
+    seeds_Rx1 = torch.arange(n_seeds, device=device)[:, None]
+    n, s, h, d = TASK.vocab_size, TASK.context_length, N_HEADS, D_MODEL
+    shapes = (n, d), (s, d), (h, d, d), (h, d, d), (h, d, d), (h, d, d), (n, d)
+    while True:
+        params = [d**-0.5 * torch.randn(n_seeds, *shape, device=device) for shape in shapes]
+        tokens_RxMxS, label_RxM = _pytorch_examples((n_seeds,), device)
+        orders = (torch.rand(label_RxM.shape, device=device).argsort() for _ in itertools.count())
+        batches = itertools.chain.from_iterable(x.split(METHOD.batch_size, 1) for x in orders)
+        losses = (
+            losses_of(params, tokens_RxMxS[seeds_Rx1, x_RxB], label_RxM[seeds_Rx1, x_RxB]).sum()
+            for x_RxB in batches
         )
-        cross_entropy = torch.nn.functional.cross_entropy
-        losses = (cross_entropy(model(tokens_MxS[x_B]), labels_M[x_B]) for x_B in batches)
-        yield from pytorch.steps(model, np.repeat(rates[:-1], METHOD.n_batches).tolist(), losses)
+        for param in params:
+            param.requires_grad_()
+        yield from pytorch.steps(params, _pytorch_rates(), losses)
+
+
+def _pytorch_loss(params: Any, tokens_BxS: Any, label_B: Any) -> Any:
+    """The mean loss of the model of `plain.py`, in PyTorch."""
+    embedding, position, query, key, value, output, unembedding = params
+    stream = torch.nn.functional.embedding(tokens_BxS, embedding)
+    x = stream + position
+    queries = torch.einsum("bd,hkd->bhk", x[:, -1], query)
+    keys, values = (torch.einsum("btd,hkd->bthk", x, weight) for weight in (key, value))
+    attention = torch.einsum("bhk,bthk->bht", queries, keys).mul(D_MODEL**-0.5).softmax(-1)
+    heads = torch.einsum("bht,bthk->bhk", attention, values)
+    added = torch.einsum("bhk,hdk->bd", heads, output)
+    logits = (stream[:, -1] + added) @ unembedding.T
+    return torch.nn.functional.cross_entropy(logits, label_B)
+
+
+def _pytorch_rates() -> list[float]:
+    """The learning rate of every step."""
+    rates = np.linspace(METHOD.learning_rate, METHOD.final_learning_rate, METHOD.epochs + 1)
+    return np.repeat(rates[:-1], METHOD.n_batches).tolist()
+
+
+def _pytorch_examples(seeds: tuple[int, ...], device: str) -> tuple[Any, Any]:
+    """Tokens and labels of an epoch, stacked over seeds."""
+    size = (*seeds, METHOD.batch_size * METHOD.n_batches)  # type: ignore[operator]
+    tokens = torch.randint(TASK.vocab_size, (*size, TASK.context_length), device=device)
+    return tokens, torch.randint(TASK.vocab_size, size, device=device)
 
 
 def _pytorch_model() -> Any:

@@ -46,9 +46,9 @@ def rate(
         torch.set_num_threads(default)
 
 
-def steps(model: Any, rates: Iterable[float], losses: Iterable[Any]) -> Iterator[None]:
-    """Trains a model by Adam, each step on the next loss at the next rate; yields after each."""
-    optimizer = torch.optim.Adam(model.parameters())
+def steps(params: Iterable[Any], rates: Iterable[float], losses: Iterable[Any]) -> Iterator[None]:
+    """Trains parameters by Adam, each step on the next loss at the next rate; yields after each."""
+    optimizer = torch.optim.Adam(params)
     for rate, loss in zip(rates, losses, strict=False):
         optimizer.param_groups[0]["lr"] = rate
         optimizer.zero_grad()

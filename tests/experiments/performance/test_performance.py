@@ -8,8 +8,17 @@ import subprocess
 import sys
 import time
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pandas as pd
 import pytest
+
+from memobench.core import module as models
+from memobench.engine import initializing, lanes
+from memobench.engine.lanes import Lane
+from memobench.engine.program import one_step
+from memobench.planner import packing
 
 pytestmark = pytest.mark.accelerators
 
@@ -68,6 +77,44 @@ def test_rows_go_on_where_they_stopped(folder, tmp_path):
     assert other.left == 1
     assert [json.loads(line)["rate"] for line in path.read_text().splitlines()] == [0, 1]
     assert again.table("rate")["runs"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("size", [(4, 1), (10, 21)])
+def test_plain_jax_trains_the_model_of_packs(folder, size):
+    associations = importlib.import_module("associations")
+    plain = importlib.import_module("plain")
+    run = associations.run(*size, associations.METHOD)
+    variables = models.init(run.module(), 2, initializing.init_key(run))
+    params = {
+        name.removeprefix("layer0_"): weight
+        for name, weight in variables["params"].items()
+        if "mlp" not in name
+    }
+    instance = run.task.sample()
+    draws_LxB = jnp.tile(run.task.sample_draws(256), (8, 1))
+    module = plain.Transformer(run.task.vocab_size, *size)
+    state, _ = plain.begin(module, jax.random.key(0))
+    assert jax.tree.map(jnp.shape, state.params) == jax.tree.map(jnp.shape, params)
+
+    # Draws in place of an order, and as many of them as memobench would draw itself.
+    signature = packing.make_pack([run]).signature
+    lane = Lane(*map(jnp.int32, (0, run.task.n_examples, 2, 0)))
+    data = {
+        "instances": jax.tree.map(lambda x: x[None], instance),
+        "draws": jnp.arange(run.task.n_examples)[None],
+    }
+    start = lanes.begin(run.method.optimizer, lambda _: True, False, variables)
+
+    @jax.jit
+    def ours(state, draws_B):
+        variables, opt_state, seen = one_step(signature, state, data, lane, 0.01, draws_B)
+        return state._replace(variables=variables, opt_state=opt_state), seen[0]
+
+    batches = run.task.tokens(instance, draws_LxB), instance.next_TxK[draws_LxB, 0]
+    _, theirs_L = jax.lax.scan(plain.train_step, state.replace(params=params), batches)
+    _, ours_L = jax.lax.scan(ours, start, draws_LxB)
+    np.testing.assert_allclose(theirs_L, ours_L, rtol=1e-5)
+    assert ours_L[-1] < ours_L[0]
 
 
 def test_xla_text_is_counted(folder):
