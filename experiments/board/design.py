@@ -405,6 +405,18 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
     return found
 
 
+def headline(by_budget: Mapping[int, pd.DataFrame]) -> str:
+    """The range of the ratio over the designs of the largest budget, in a sentence."""
+    budget = max(by_budget)
+    log_ratio = by_budget[budget]
+    ratio, contexts = np.exp(log_ratio["attention alone"]), log_ratio["context_length"]
+    return (
+        f"Over {len(log_ratio)} other designs of {budget:,} parameters, with contexts of "
+        f"{contexts.min()} to {contexts.max()} tokens, it holds {ratio.min():.2f} to "
+        f"{ratio.max():.2f} times the MLP's bits, {np.exp(np.log(ratio).mean()):.2f} on average."
+    )
+
+
 def _interval(row: Any) -> str:
     return tables.interval(row["ratio"], row["ratio_low"], row["ratio_high"], digits=2)
 

@@ -35,7 +35,8 @@ _USUAL = "bits per parameter after 1,024 steps"
 
 
 def _answer() -> str:
-    said = answer.answer(published("board/typical"))
+    over_designs = design.headline(design.split_budgets(design.ratios(published("board/design"))))
+    said = f"{answer.answer(published('board/typical'))} {over_designs}"
     return textwrap.fill(said, 100, break_on_hyphens=False)
 
 
