@@ -125,7 +125,8 @@ class Peaks(Drawing):
             "Half of the label tables choose the size at which the other half is measured, and the "
             "reverse. The interval covers that choice (95%); it does not cover the choice of "
             "shapes, of steps, or of learning rates, which three pilots chose for each size. "
-            "*Edge*: the largest set is the best one, so that the peak may lie beyond.",
+            "*Edge*: the largest set is the best one, so that the peak may lie beyond. Entries that "
+            "cannot be told apart share a range of ranks, as on the board.",
             tables.markdown(_format(found), {}),
         ]
 
@@ -160,6 +161,21 @@ def ratios(found: pd.DataFrame) -> list[str]:
     return lines
 
 
+def headline(found: pd.DataFrame) -> str:
+    """The range over budgets of attention over MLP, each at its best size of set, in a sentence."""
+    attention, mlp, _ = capacity_summary.SIDES
+    over = {}
+    for budget, rows in found.groupby("budget"):
+        best = (rows["bits"] / rows["n_params"]).groupby(rows["side"]).max()
+        if {attention, mlp} <= set(best.index):
+            over[budget] = best[attention] / best[mlp]
+    least, most = min(over.values()), max(over.values())
+    return (
+        f"At the best size of set of each, from {min(over):,} to {max(over):,} parameters, it is "
+        f"{least:.2f} to {most:.2f} times."
+    )
+
+
 def _at_budget(row: Any) -> float:
     """Mean bits per parameter of the set whose size is nearest to the budget."""
     place = min(range(len(row["sizes"])), key=lambda j: abs(row["sizes"][j] - row["budget"]))
@@ -171,6 +187,7 @@ def _format(found: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "budget": [f"{row['budget']:,}" for row in rows],
+            "rank": [board.COLUMNS["rank"].text(row) for row in rows],
             "entry": [f"{form_name(row['side'], row['heads'])} ({row['entry']})" for row in rows],
             "bits / parameter at the peak": [
                 tables.interval(*_per_parameter(row), digits=3) for row in rows

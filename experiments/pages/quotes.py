@@ -20,7 +20,7 @@ from memobench.board.capacity_summary import SIDES
 from memobench.common import folders
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import design, shapes
-from memobench.experiments.board.peak import ratios
+from memobench.experiments.board import peak as peaks
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import freedom, papers
 from memobench.report import answer, tables
@@ -35,9 +35,13 @@ _USUAL = "bits per parameter after 1,024 steps"
 
 
 def _answer() -> str:
-    over_designs = design.headline(design.split_budgets(design.ratios(published("board/design"))))
-    said = f"{answer.answer(published('board/typical'))} {over_designs}"
-    return textwrap.fill(said, 100, break_on_hyphens=False)
+    """The answer of the board, then of other sizes of sets and other designs."""
+    said = (
+        answer.answer(published("board/typical")),
+        peaks.headline(peak.peaks(published("board/peak"))),
+        design.headline(design.split_budgets(design.ratios(published("board/design")))),
+    )
+    return textwrap.fill(" ".join(said), 100, break_on_hyphens=False)
 
 
 def _forms() -> str:
@@ -84,7 +88,7 @@ def _peaks() -> str:
     """Attention over MLP at the best size of set of each, and certified bits beside the peak."""
     found = peak.peaks(published("board/peak"))
     board = pd.read_csv(folders.published() / "leaderboard.csv")
-    lines = ratios(found)
+    lines = peaks.ratios(found)
     for budget, rows in found.groupby("budget"):
         best = board.query("budget == @budget and certified_bits_per_parameter.notna()")
         best = best.nlargest(1, "certified_bits_per_parameter").iloc[0]
