@@ -125,8 +125,8 @@ class Peaks(Drawing):
             "Half of the label tables choose the size at which the other half is measured, and the "
             "reverse. The interval covers that choice (95%); it does not cover the choice of "
             "shapes, of steps, or of learning rates, which three pilots chose for each size. "
-            "*Edge*: the largest set is the best one, so that the peak may lie beyond. Entries that "
-            "cannot be told apart share a range of ranks, as on the board.",
+            "*Edge*: the largest set is the best one, so that the peak may lie beyond. Entries "
+            "that cannot be told apart share a range of ranks, as on the board.",
             tables.markdown(_format(found), {}),
         ]
 
