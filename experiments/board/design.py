@@ -237,7 +237,8 @@ def ratios(table: pd.DataFrame, load: float | None = None) -> pd.DataFrame:
                     own_T = best_known(own)
                     row[name] = float(np.log(own_T.mean() / mlp_T.mean()))
                     if name == "attention alone":
-                        row["noise"] = float(np.log(own_T / mlp_T).var(ddof=1) / len(own_T))
+                        relative_T = own_T / own_T.mean() - mlp_T / mlp_T.mean()
+                        row["noise"] = float(relative_T.var(ddof=1) / len(own_T))
             found.append(row)
     return pd.DataFrame(found)
 
@@ -298,14 +299,14 @@ def _contrasts(level_C: pd.Series, levels: list[Any]) -> np.ndarray:
     return (is_level_CxL[:, :-1].astype(float) - is_level_CxL[:, -1:]).reshape(len(level_C), -1)
 
 
-def spread(log_ratio: pd.DataFrame) -> tuple[float, float]:
-    """The standard deviations of attention over MLP: between designs, and by label tables.
+def spread(log_ratio: pd.DataFrame) -> tuple[float, float, float]:
+    """Standard deviations of attention over MLP, of its logarithm over designs.
 
-    The first is what the spread of the designs' logarithms has beyond the second.
+    All of it, what label tables and initial weights alone would have it be, and what that leaves
+    for designs.
     """
-    noise = float(log_ratio["noise"].mean())
-    between = float(log_ratio["attention alone"].var(ddof=1)) - noise
-    return math.sqrt(max(0.0, between)), math.sqrt(noise)
+    total, noise = float(log_ratio["attention alone"].var(ddof=1)), float(log_ratio["noise"].mean())
+    return math.sqrt(total), math.sqrt(noise), math.sqrt(max(0.0, total - noise))
 
 
 def split_budgets(log_ratio: pd.DataFrame) -> dict[int, pd.DataFrame]:
@@ -365,8 +366,8 @@ class Effects(Drawing):
         if len(found) > 2:
             found += [
                 "Ratios are geometric means over designs, each family at its best size of set and "
-                "learning rate, which one label table chooses for the other. Intervals (95%) are "
-                "made of the spread of designs that the choices, one by one, do not explain. They "
+                "learning rate, which one label table chooses for the other: that costs a family "
+                "some bits, the more its trainings vary. Intervals (95%) are made of the spread of designs that the choices, one by one, do not explain. They "
                 "cover pairs of choices and label tables, not the shapes, which are those of the "
                 "board scaled to each vocabulary. *p*: that all levels of a choice have equal "
                 "ratios. Under Zipf's law bits are weighted by how often each is asked.",
@@ -393,27 +394,28 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
     for budget, log_ratio in by_budget.items():
         every, wide, both = (effects(log_ratio, name).iloc[0] for name in COMPARED)
         single = np.exp(log_ratio["attention alone"])
-        between, noise = spread(log_ratio)
+        total, noise, left = map(math.expm1, spread(log_ratio))
         found.append(
             f"At {budget:,} parameters, over {len(log_ratio)} designs, attention alone holds "
             f"{_interval(every)} times the bits of the MLP (geometric mean), "
             f"{single.min():.2f} to {single.max():.2f} times in single designs; it is ahead in "
             f"{(single > 1).sum()}. With wide heads alone {_interval(wide)} times; attention + MLP "
-            f"{_interval(both)} times. Designs spread the ratio by {math.expm1(between):.0%}, "
-            f"label tables and initial weights by {math.expm1(noise):.0%}."
+            f"{_interval(both)} times. Single designs spread by {total:.0%}, label tables and "
+            f"initial weights alone by {noise:.0%}: that leaves {left:.0%} for the design."
         )
     return found
 
 
 def headline(by_budget: Mapping[int, pd.DataFrame]) -> str:
-    """The range of the ratio over the designs of the largest budget, in a sentence."""
+    """The ratio over the designs of the largest budget, in a sentence."""
     budget = max(by_budget)
     log_ratio = by_budget[budget]
-    ratio, contexts = np.exp(log_ratio["attention alone"]), log_ratio["context_length"]
+    contexts, n_ahead = log_ratio["context_length"], (log_ratio["attention alone"] > 0).sum()
     return (
         f"Over {len(log_ratio)} other designs of {budget:,} parameters, with contexts of "
-        f"{contexts.min()} to {contexts.max()} tokens, it holds {ratio.min():.2f} to "
-        f"{ratio.max():.2f} times the MLP's bits, {np.exp(np.log(ratio).mean()):.2f} on average."
+        f"{contexts.min()} to {contexts.max()} tokens, it holds "
+        f"{_interval(effects(log_ratio, 'attention alone').iloc[0])} times the MLP's bits, and is "
+        f"ahead in {n_ahead}."
     )
 
 
