@@ -159,16 +159,19 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
     return [dataclasses.replace(pack, seconds=seconds) for pack, seconds in each]
 
 
-def predict(packs: Iterable[Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:
+def predict(
+    packs: Iterable[Pack], rows: Iterable[dict[str, Any]] = (), workers: int | None = None
+) -> costs.Prediction:
     """The predicted cost of packs on this machine.
 
     Args:
       packs: from `plan`.
       rows: of shards, whose times on this machine make the prediction better.
+      workers: their number on other machines, if they are there, as fast as this one.
     """
-    device, packs = jax.devices()[0], list(packs)
-    name = device_name(device)
-    return costs.predict(packs, name, local.n_workers(), rows)
+    name, packs = device_name(jax.devices()[0]), list(packs)
+    found = costs.predict(packs, name, workers or local.n_workers(), rows)
+    return dataclasses.replace(found, device=f"machines like {name}") if workers else found
 
 
 def _list_runs(runs: Iterable[Run]) -> list[Run]:
