@@ -1,4 +1,6 @@
 # make bench            from nothing to an answer, in minutes (EXPERIMENTS=..., PRESET=quick|full)
+# make gpu              a GPU at hand for a while (MINUTES=15): what is right and fast there, the
+#                       board, points of papers; the same command goes on where it stopped
 # make test             the tests of the code, some six minutes on two CPU cores
 # make test-published   makes published pages, boards and certificates again, and compares
 # make test-accelerators  what programs ask of accelerators and of many devices, seen on a CPU
@@ -24,6 +26,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PRESET ?= bench
 EXPERIMENTS ?= dana2025/heads board/typical
+MINUTES ?= 15
 
 # nvidia-smi names the newest CUDA its driver serves.
 CUDA := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
@@ -36,11 +39,14 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: aot compile-for-accelerators bench docs pages tutorial intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
+.PHONY: aot compile-for-accelerators bench gpu docs pages tutorial intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --report
+
+gpu: $(VENV)/.installed-$(ACCEL)
+	$(VENV)/bin/python -m memobench.experiments.performance.gpu --minutes=$(MINUTES)
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal
