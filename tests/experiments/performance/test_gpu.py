@@ -1,4 +1,4 @@
-"""The queue for a GPU, on a CPU and of tiny steps: it goes on where it stopped, and loses nothing."""
+"""The queue for a GPU, on a CPU and of tiny steps: it goes on where it stopped, nothing is lost."""
 
 import importlib
 import os
@@ -104,12 +104,14 @@ def test_every_step_of_the_queue_is_a_command_that_exists(gpu, tmp_path):
 
 def test_a_checkout_that_is_not_installed_is_enough(tmp_path):
     """Python finds the package where it is started, and needs nothing of it elsewhere."""
-    hidden = (
-        "import sys; sys.meta_path[:] = [x for x in sys.meta_path if 'editable' not in repr(x)]"
-    )
-    start = "import runpy; runpy.run_module('memobench.experiments.performance.gpu', run_name='__main__')"
+    code = """if True:
+        import runpy, sys
+        sys.meta_path[:] = [x for x in sys.meta_path if "editable" not in repr(x)]
+        name = "memobench.experiments.performance.gpu"
+        runpy.run_module(name, run_name="__main__")
+    """
     done = subprocess.run(
-        [sys.executable, "-c", f"{hidden}; {start}", "--minutes=0", f"--folder={tmp_path}"],
+        [sys.executable, "-c", code, "--minutes=0", f"--folder={tmp_path}"],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,
