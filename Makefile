@@ -1,4 +1,5 @@
-# make bench            from nothing to an answer, in minutes (EXPERIMENTS=..., PRESET=quick|full)
+# make bench            from nothing to an answer, in minutes (EXPERIMENTS=..., PRESET=quick|full);
+#                       on a GPU with more of it
 # make gpu              a GPU at hand for a while (MINUTES=15): what is right and fast there, the
 #                       board, points of papers; the same command goes on where it stopped
 # make test             the tests of the code, some six minutes on two CPU cores
@@ -24,12 +25,23 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-PRESET ?= bench
-EXPERIMENTS ?= dana2025/heads board/typical
 MINUTES ?= 15
+# Workers, and the command that starts them, such as PROCESSES=8 ON='srun --gpus=1' on a cluster.
+PROCESSES ?= $(and $(CUDA),$(shell command -v nvidia-cuda-mps-control),8)
+ON ?=
+WORKERS = $(if $(PROCESSES),--processes=$(PROCESSES)) $(if $(ON),--on='$(ON)')
 
 # nvidia-smi names the newest CUDA its driver serves.
 CUDA := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
+# A GPU takes more in the same minutes: first all figures of Dana et al. (2025) at the paper's size.
+ifneq ($(CUDA),)
+PRESET ?= bench-gpu
+EXPERIMENTS ?= board/typical
+PAPER ?= dana2025
+else
+PRESET ?= bench
+EXPERIMENTS ?= dana2025/heads board/typical
+endif
 ACCEL ?= $(if $(CUDA),$(if $(filter 12,$(CUDA)),cuda12,cuda13),cpu)
 EXTRA = $(if $(filter cpu,$(ACCEL)),,[$(ACCEL)])
 
@@ -43,7 +55,8 @@ test test-published test-accelerators test-isa test-slow test-pretrained test-br
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
-	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --report
+	$(if $(PAPER),$(VENV)/bin/memobench run $(PAPER) --preset=paper --report $(WORKERS))
+	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --report $(WORKERS)
 
 gpu: $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m memobench.experiments.performance.gpu --minutes=$(MINUTES)
