@@ -106,7 +106,7 @@ def subset(pack: Pack, runs: Sequence[Run]) -> Pack:
     return dataclasses.replace(reduced, slots=min(reduced.slots, pack.slots))
 
 
-def programs(pack: Pack) -> set[Hashable]:
+def programs(pack: Pack) -> set[tuple[Any, int, int]]:
     """The programs that a pack needs; equal ones are compiled once."""
     run = pack.runs[0]
     if run.method.cost(run, pack.module).closed_form:

@@ -27,6 +27,7 @@ from memobench.planner import packing
 from memobench.runtime import launch, local, status, worker, workers
 from memobench.runtime.leases import Leases
 from memobench.store import results as store
+from tests.command_line import command_line
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 MEASURED = ["run_id", "status", "accuracy", "bits", "loss", "curve_loss"]
@@ -256,6 +257,47 @@ def test_workers_share_gpus_and_their_memory(gpus, n, given, memory, tmp_path, m
     assert {x["XLA_PYTHON_CLIENT_MEM_FRACTION"] for x in found} == {memory}
     assert not any("XLA_PYTHON_CLIENT_PREALLOCATE" in x for x in found)
     assert launcher._cores(0) == []
+
+
+@pytest.mark.parametrize(
+    ("control", "n", "said", "ended"),
+    [
+        (None, 2, "this machine does not have it", False),
+        ('[ "$1" = -d ] || exit 1; echo no permission >&2; exit 1', 2, "no permission", False),
+        ('[ "$1" != -d ]', 2, "", False),
+        ('cat > "$0.quit"; exit 0', 2, "", True),
+        ("exit 1", 1, "", False),
+    ],
+)
+def test_workers_that_share_a_gpu_say_where_they_take_turns(
+    control, n, said, ended, tmp_path, monkeypatch, caplog
+):
+    """MPS is missing, refuses, runs already, or is started and ended; one worker needs none."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, text in (("nvidia-smi", "exit 0"), ("nvidia-cuda-mps-control", control)):
+        if text is not None:
+            (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+            (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    launcher = launch.Launcher(n, [])
+    launcher.begin(tmp_path)
+    launcher.close()
+    assert [said in x for x in caplog.messages] == [True] * bool(said)
+    quit_file = programs / "nvidia-cuda-mps-control.quit"
+    assert (quit_file.exists() and quit_file.read_text() == "quit") == ended
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.0])
+def test_a_number_of_workers_that_cannot_be_is_one_line(n):
+    with pytest.raises(UserError, match=rf"^processes={re.escape(str(n))} must be an integer >= 1"):
+        memobench.run(_no_runs(), "elsewhere", progress=False, processes=n)
+    done = command_line("run", "dana2025/heads", f"--processes={n}", cwd=".")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert f"--processes={n}" in done.stderr
 
 
 def _until(true):
