@@ -79,6 +79,25 @@ def test_rows_go_on_where_they_stopped(folder, tmp_path):
     assert again.table("rate")["runs"].tolist() == [1, 2]
 
 
+def train_engine(run, variables, draws_LxB, rate_L):
+    """loss_L and variables of steps on these examples, by the engine."""
+    signature = packing.make_pack([run]).signature
+    lane = Lane(*map(jnp.int32, (0, run.task.n_examples, 2, 0)))
+    # Draws in place of an order: every example is drawn once, in its place.
+    data = {
+        "instances": jax.tree.map(lambda x: x[None], run.task.sample()),
+        "draws": jnp.arange(run.task.n_examples)[None],
+    }
+
+    def step(state, of_step):
+        variables, opt_state, seen = one_step(signature, state, data, lane, *of_step)
+        return state._replace(variables=variables, opt_state=opt_state), seen[0]
+
+    start = lanes.begin(run.method.optimizer, lambda _: True, False, variables)
+    state, loss_L = jax.jit(lambda x: jax.lax.scan(step, start, x))((rate_L, draws_LxB))
+    return loss_L, state.variables
+
+
 @pytest.mark.parametrize("size", [(4, 1), (10, 21)])
 def test_plain_jax_trains_the_model_of_packs(folder, size):
     associations = importlib.import_module("associations")
@@ -90,31 +109,48 @@ def test_plain_jax_trains_the_model_of_packs(folder, size):
         for name, weight in variables["params"].items()
         if "mlp" not in name
     }
-    instance = run.task.sample()
-    draws_LxB = jnp.tile(run.task.sample_draws(256), (8, 1))
-    module = plain.Transformer(run.task.vocab_size, *size)
-    state, _ = plain.begin(module, jax.random.key(0))
+    state, _ = plain.begin(plain.Transformer(run.task.vocab_size, *size), jax.random.key(0))
     assert jax.tree.map(jnp.shape, state.params) == jax.tree.map(jnp.shape, params)
 
-    # Draws in place of an order, and as many of them as memobench would draw itself.
-    signature = packing.make_pack([run]).signature
-    lane = Lane(*map(jnp.int32, (0, run.task.n_examples, 2, 0)))
-    data = {
-        "instances": jax.tree.map(lambda x: x[None], instance),
-        "draws": jnp.arange(run.task.n_examples)[None],
-    }
-    start = lanes.begin(run.method.optimizer, lambda _: True, False, variables)
-
-    @jax.jit
-    def ours(state, draws_B):
-        variables, opt_state, seen = one_step(signature, state, data, lane, 0.01, draws_B)
-        return state._replace(variables=variables, opt_state=opt_state), seen[0]
-
+    instance, draws_LxB = run.task.sample(), jnp.tile(run.task.sample_draws(256), (8, 1))
     batches = run.task.tokens(instance, draws_LxB), instance.next_TxK[draws_LxB, 0]
     _, theirs_L = jax.lax.scan(plain.train_step, state.replace(params=params), batches)
-    _, ours_L = jax.lax.scan(ours, start, draws_LxB)
+    ours_L, _ = train_engine(run, variables, draws_LxB, jnp.full(8, 0.01))
     np.testing.assert_allclose(theirs_L, ours_L, rtol=1e-5)
     assert ours_L[-1] < ours_L[0]
+
+
+def test_the_resident_kernel_trains_as_the_engine(folder):
+    pytest.importorskip("warp")
+    associations = importlib.import_module("associations")
+    resident = importlib.import_module("resident")
+    runs = [associations.run(10, 21, associations.METHOD, seed) for seed in (0, 1)]
+    instance, rate_C = runs[0].task.sample(), np.linspace(0.01, 0.005, 64, dtype=np.float32)
+    draws_RxCxB = np.asarray(runs[0].task.sample_draws(2 * 64 * 256)).reshape(2, 64, 256)
+    label_RxCxB = np.asarray(instance.next_TxK)[draws_RxCxB, 0]
+    variables = [models.init(run.module(), 2, initializing.init_key(run)) for run in runs]
+    start_RxP = np.stack([resident.flatten(x["params"]) for x in variables])
+
+    found = []
+    for _ in range(2):
+        trainer = resident.Trainer(start_RxP)
+        # Chunks go on where the last one stopped.
+        loss_RxC, _ = (
+            np.concatenate(halves, axis=1)
+            for halves in zip(
+                trainer.train_chunk(draws_RxCxB[:, :32], label_RxCxB[:, :32], rate_C[:32]),
+                trainer.train_chunk(draws_RxCxB[:, 32:], label_RxCxB[:, 32:], rate_C[32:]),
+                strict=True,
+            )
+        )
+        found.append((loss_RxC, trainer.weights()))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+    for i, run in enumerate(runs):
+        loss_C, end = train_engine(run, variables[i], draws_RxCxB[i], rate_C)
+        np.testing.assert_allclose(found[0][0][i], loss_C, rtol=1e-5)
+        np.testing.assert_allclose(found[0][1][i], resident.flatten(end["params"]), atol=2e-5)
 
 
 def test_xla_text_is_counted(folder):
