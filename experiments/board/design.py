@@ -34,7 +34,6 @@ from memobench.optimizers import Adam, Optimizer
 from memobench.optimizers.muon import Muon
 from memobench.report import tables
 from memobench.report.drawing import subplots
-from memobench.report.names import form_name
 from memobench.report.style import styles_of
 from memobench.store.rows import architecture_columns
 from memobench.tasks.associations import Associations
@@ -163,6 +162,8 @@ COMPARED = {
     "attention alone, wide heads": (ATTENTION, "full"),
     "attention + MLP": (BOTH, ""),
 }
+# Ratios that the figure's axis is marked with.
+_TICKS = (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 1.8)
 _SETTING = ["heads", "d_model", "n_heads", "load", "learning_rate"]
 
 
@@ -184,6 +185,7 @@ def known_bits(table: pd.DataFrame) -> pd.DataFrame:
     zipf = rows["zipf_exponent"].astype(float)
     rows = rows.assign(
         budget=rows["n_params"].map(capacity_summary.budget),
+        optimizer=rows["optimizer"].str.capitalize(),
         zipf_exponent=zipf.map(lambda x: "equal" if pd.isna(x) else f"Zipf {x:g}"),
         side=[sides[shape][0] for shape in shapes],
         heads=[sides[shape][1] for shape in shapes],
@@ -322,13 +324,13 @@ class Effects(Drawing):
     def draw(self, experiment: Experiment, preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`; pale points are single designs."""
         by_budget = split_budgets(ratios(table))
-        names = list(COMPARED)
-        forms = (ATTENTION, "narrow"), (ATTENTION, "full"), (BOTH, "narrow")
-        styles = styles_of([form_name(*form) for form in forms])
+        styles = styles_of(COMPARED)
         n = max(1, len(by_budget))
         figure, (axes,) = subplots(1, n, (4 + 6 * n, 8), sharey=True, sharex=True)
         for axis, (budget, log_ratio) in zip(axes, by_budget.items(), strict=False):
-            for offset, (name, style) in enumerate(zip(names, styles.values(), strict=True)):
+            labels: list[str] = []
+            for offset, (name, (_, heads)) in enumerate(COMPARED.items()):
+                style = dataclasses.replace(styles[name], is_hollow=bool(heads))
                 found = effects(log_ratio, name)
                 y = np.arange(len(found)) + 0.22 * (offset - 1)
                 single = np.exp(log_ratio[name].dropna())
@@ -336,20 +338,19 @@ class Effects(Drawing):
                 middle = found["ratio"]
                 arms = np.stack([middle - found["ratio_low"], found["ratio_high"] - middle])
                 axis.errorbar(
-                    middle, y, xerr=arms, linestyle="", **_points(style), capsize=2, label=name
+                    middle, y, xerr=arms, linestyle="", **style.for_points(), capsize=2, label=name
                 )
                 labels = [_level_name(x) for x in found.itertuples()]
             axis.set_yticks(range(len(labels)), labels)
             axis.axvline(1, color="black", linewidth=1)
             axis.set_xscale("log")
-            axis.xaxis.set_major_formatter("{x:g}")
-            axis.xaxis.set_minor_formatter("{x:g}")
+            axis.set_xticks(_TICKS, [f"{x:g}" for x in _TICKS])
+            axis.minorticks_off()
             axis.set_title(f"{budget:,} parameters")
             axis.set_xlabel("bits per parameter over the MLP's")
         if by_budget:
             axes[0].invert_yaxis()
-            handles, _ = axes[0].get_legend_handles_labels()
-            figure.legend(handles, names, loc="outside lower center", ncols=3)
+            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         figure.suptitle(experiment.title)
         return figure
 
@@ -367,19 +368,15 @@ class Effects(Drawing):
             found += [
                 "Ratios are geometric means over designs, each family at its best size of set and "
                 "learning rate, which one label table chooses for the other: that costs a family "
-                "some bits, the more its trainings vary. Intervals (95%) are made of the spread of designs that the choices, one by one, do not explain. They "
-                "cover pairs of choices and label tables, not the shapes, which are those of the "
-                "board scaled to each vocabulary. *p*: that all levels of a choice have equal "
-                "ratios. Under Zipf's law bits are weighted by how often each is asked.",
+                "some bits, the more its trainings vary. Intervals (95%) are made of the spread of "
+                "designs that the choices, one by one, do not explain. They cover pairs of choices "
+                "and label tables, not the shapes, which are those of the board scaled to each "
+                "vocabulary. *p*: that all levels of a choice have equal ratios. Under Zipf's law "
+                "bits are weighted by how often each is asked.",
                 "### By size of set",
                 tables.markdown(_format_loads(table), {}),
             ]
         return found
-
-
-def _points(style: Any) -> dict[str, Any]:
-    line = style.for_line()
-    return {name: line[name] for name in ("color", "marker") if name in line}
 
 
 def _level_name(row: Any) -> str:
@@ -407,15 +404,14 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
 
 
 def headline(by_budget: Mapping[int, pd.DataFrame]) -> str:
-    """The ratio over the designs of the largest budget, in a sentence."""
+    """The ratio over the designs of the largest budget, in a clause."""
     budget = max(by_budget)
     log_ratio = by_budget[budget]
-    contexts, n_ahead = log_ratio["context_length"], (log_ratio["attention alone"] > 0).sum()
+    contexts = log_ratio["context_length"]
     return (
-        f"Over {len(log_ratio)} other designs of {budget:,} parameters, with contexts of "
-        f"{contexts.min()} to {contexts.max()} tokens, it holds "
-        f"{_interval(effects(log_ratio, 'attention alone').iloc[0])} times the MLP's bits, and is "
-        f"ahead in {n_ahead}."
+        f"over {len(log_ratio)} other designs, with contexts of {contexts.min()} to "
+        f"{contexts.max()} tokens, {_interval(effects(log_ratio, 'attention alone').iloc[0])} "
+        f"times at {budget:,}"
     )
 
 

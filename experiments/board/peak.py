@@ -162,7 +162,7 @@ def ratios(found: pd.DataFrame) -> list[str]:
 
 
 def headline(found: pd.DataFrame) -> str:
-    """The range over budgets of attention over MLP, each at its best size of set, in a sentence."""
+    """The range over budgets of attention over MLP, each at its best size of set, in a clause."""
     attention, mlp, _ = capacity_summary.SIDES
     over = {}
     for budget, rows in found.groupby("budget"):
@@ -171,8 +171,8 @@ def headline(found: pd.DataFrame) -> str:
             over[budget] = best[attention] / best[mlp]
     least, most = min(over.values()), max(over.values())
     return (
-        f"At the best size of set of each, from {min(over):,} to {max(over):,} parameters, it is "
-        f"{least:.2f} to {most:.2f} times."
+        f"At its best size of set attention alone knows {least:.2f} to {most:.2f} times as "
+        f"many up to {max(over):,} parameters"
     )
 
 

@@ -36,12 +36,10 @@ _USUAL = "bits per parameter after 1,024 steps"
 
 def _answer() -> str:
     """The answer of the board, then of other sizes of sets and other designs."""
-    said = (
-        answer.answer(published("board/typical")),
-        peaks.headline(peak.peaks(published("board/peak"))),
-        design.headline(design.split_budgets(design.ratios(published("board/design")))),
-    )
-    return textwrap.fill(" ".join(said), 100, break_on_hyphens=False)
+    of_board = answer.answer(published("board/typical"))
+    at_peak = peaks.headline(peak.peaks(published("board/peak")))
+    over = design.headline(design.split_budgets(design.ratios(published("board/design"))))
+    return textwrap.fill(f"{of_board} {at_peak}, and {over}.", 100, break_on_hyphens=False)
 
 
 def _forms() -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench.analysis.freedom import count_freedom
 from memobench.board import capacity_summary
 from memobench.board.table import COLUMNS, FAILED
 from memobench.methods.thresholds import FAILING, Estimate
@@ -211,11 +210,7 @@ def _width(contests: Sequence[capacity_summary.Contest]) -> str:
     if not wide:
         return ""
     over = [_ratio(run, mlp).value for run, mlp in wide]
-    redundant = [1 - count_freedom(run) / run["n_params"] for run, _ in wide]
-    return (
-        f"With heads as wide as the model it knows {_range(over)} times as many: "
-        f"{_range(redundant, '.0%')} of its parameters are redundant."
-    )
+    return f"With heads as wide as the model it knows {_range(over)} times as many."
 
 
 def _has_narrow(contests: Sequence[capacity_summary.Contest]) -> bool:
@@ -227,8 +222,8 @@ def _design(contests: Sequence[capacity_summary.Contest]) -> str:
     runs = [contest.best[_MLP] for contest in contests]
     tokens = _range([run["vocab_size"] for run in runs], "d")
     return (
-        f"Measured on as many pairs of {tokens} tokens as parameters, each followed by a random "
-        f"token, after {runs[-1]['steps']:,} steps of full-batch Adam."
+        f"Measured on as many pairs of {tokens} tokens as parameters, after "
+        f"{runs[-1]['steps']:,} steps of full-batch Adam."
     )
 
 

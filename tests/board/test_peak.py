@@ -135,7 +135,10 @@ def test_the_page_says_attention_over_mlp_at_the_peak(table, tmp_path):
     assert (found.index + 1 <= found["rank_high"]).all()
     best = (found["bits"] / found["n_params"]).groupby(found["side"]).max()
     over = best["attention alone"] / best["MLP"]
-    assert f"it is {over:.2f} to {over:.2f} times" in drawn_peaks.headline(found)
+    assert (
+        f"attention alone knows {over:.2f} to {over:.2f} times the MLP's bits"
+        in drawn_peaks.headline(found)
+    )
     sections = experiment.figure.sections(table)
     assert sections[-1].count("\n") == 4
     figure = experiment.figure.draw(experiment, "quick", table)
