@@ -107,7 +107,7 @@ QUEUE: tuple[Step, ...] = (
 
 
 def count_processes() -> int:
-    """How many workers train on this device."""
+    """The number of workers that train on this device."""
     if PROCESSES.value is not None:
         return PROCESSES.value
     shared = all(map(shutil.which, ("nvidia-smi", "nvidia-cuda-mps-control")))

@@ -63,7 +63,7 @@ def make_pack(
         raise ValueError("these runs differ in more than sizes, seeds and learning rates")
     padded = module or enclose(modules)
     costs = [run.method.cost(run, padded) for run in runs]
-    largest = _largest(runs, platform)
+    largest = _find_largest(runs, platform)
     work = sum(predicted_work(run, padded) * _padding(run, largest) for run in runs)
     true_work = sum(map(predicted_work, runs, modules))
     slots = _slots(runs, padded, platform, n_devices)
@@ -193,7 +193,7 @@ def _pack_key(run: Run, platform: str) -> Hashable:
     return method.pack_key(run) if platform == "cpu" else method.pack_key_of_accelerators(run)
 
 
-def _largest(runs: Sequence[Run], platform: str) -> Run:
+def _find_largest(runs: Sequence[Run], platform: str) -> Run:
     """The run whose steps read most examples, to which those of the others are padded.
 
     On a CPU sets of a pack are of about one size.
@@ -220,7 +220,7 @@ def _memory_with_evaluation(module: Module, runs: Sequence[Run], platform: str) 
 
     On accelerators steps and evaluations follow each other.
     """
-    lane = memory_per_lane(module, _largest(runs, platform), platform)
+    lane = memory_per_lane(module, _find_largest(runs, platform), platform)
     if platform != "cpu" or not _holds_contexts(runs[0]):
         return lane
     n_rows = min(EVALUATED_AT_ONCE, max(run.task.n_examples for run in runs))
