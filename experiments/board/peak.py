@@ -164,7 +164,7 @@ def ratios(found: pd.DataFrame) -> list[str]:
 def headline(found: pd.DataFrame) -> str:
     """The range over budgets of attention over MLP, each at its best size of set, in a clause."""
     attention, mlp, _ = capacity_summary.SIDES
-    over = {}
+    over: dict[Any, float] = {}
     for budget, rows in found.groupby("budget"):
         best = (rows["bits"] / rows["n_params"]).groupby(rows["side"]).max()
         if {attention, mlp} <= set(best.index):

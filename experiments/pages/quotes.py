@@ -88,14 +88,14 @@ def _peaks() -> str:
     board = pd.read_csv(folders.published() / "leaderboard.csv")
     lines = peaks.ratios(found)
     for budget, rows in found.groupby("budget"):
-        best = board.query("budget == @budget and certified_bits_per_parameter.notna()")
-        best = best.nlargest(1, "certified_bits_per_parameter").iloc[0]
+        certified = board.query("budget == @budget and certified_bits_per_parameter.notna()")
+        best = certified.nlargest(1, "certified_bits_per_parameter").iloc[0]
         typical = (rows["bits"] / rows["n_params"]).max()
-        certified = best["certified_bits_per_parameter"]
+        known = best["certified_bits_per_parameter"]
         lines.append(
-            f"At {budget:,} parameters the best weights that were certified know {certified:.2f} "
-            f"bits per parameter ({best['family']}), {certified - typical:.2f} more than the "
-            "highest typical peak."
+            f"At {budget:,} parameters the best weights that were certified know {known:.2f} bits "
+            f"per parameter ({best['family']}), {known - typical:.2f} more than the highest "
+            "typical peak."
         )
     return "\n".join(f"- {line}" for line in lines)
 

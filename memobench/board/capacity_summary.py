@@ -164,7 +164,7 @@ def p_value_of_equal(first_T: np.ndarray, second_T: np.ndarray, failure: float) 
       failure: by how much a table that fails lies below the others.
     """
 
-    def moments(value_T: np.ndarray) -> tuple[float, float, int]:
+    def moments(value_T: np.ndarray) -> tuple[float, float, float]:
         """The mean, its variance, and degrees of freedom."""
         n, squares = len(value_T), ((value_T - value_T.mean()) ** 2).sum()
         freedom = n + 1 if failure else n - 1
