@@ -28,6 +28,7 @@ from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.board import peak
+from memobench.methods.thresholds import FAILING
 from memobench.methods.training import Training
 from memobench.numerics import metrics
 from memobench.optimizers import Adam, Optimizer
@@ -149,7 +150,7 @@ def runs(budgets: Iterable[int]) -> Iterator[Run]:
 # The choices of a design, by the columns of rows.
 CHOICES = {
     "vocab_size": "vocabulary",
-    "context_length": "tokens of context",
+    "context_length": "context",
     "steps": "steps",
     "n_layers": "layers",
     "optimizer": "optimiser",
@@ -220,7 +221,8 @@ def ratios(table: pd.DataFrame, load: float | None = None) -> pd.DataFrame:
 
     Returns:
       Columns: budget, CHOICES, COMPARED, and `noise`, the variance that label tables leave in the
-      first of COMPARED.
+      first of COMPARED. Where a training failed, knowing less than FAILING of what those on other
+      tables know, ratios are NaN: the setting that was chosen without it was no good one.
     """
     rows = known_bits(table)
     found = []
@@ -234,13 +236,13 @@ def ratios(table: pd.DataFrame, load: float | None = None) -> pd.DataFrame:
             for name, (side, heads) in COMPARED.items():
                 own = sides.get(side, of_design.head(0))
                 own = own[own["heads"] == heads] if heads else own
-                row[name] = np.nan
-                if len(own):
-                    own_T = best_known(own)
-                    row[name] = float(np.log(own_T.mean() / mlp_T.mean()))
-                    if name == "attention alone":
-                        relative_T = own_T / own_T.mean() - mlp_T / mlp_T.mean()
-                        row["noise"] = float(relative_T.var(ddof=1) / len(own_T))
+                own_T = best_known(own) if len(own) else np.zeros(len(mlp_T))
+                fails = any(each_T.min() <= FAILING * each_T.max() for each_T in (own_T, mlp_T))
+                row[name] = np.nan if fails else float(np.log(own_T.mean() / mlp_T.mean()))
+                if name == "attention alone":
+                    relative_T = own_T / max(own_T.mean(), 1e-9) - mlp_T / max(mlp_T.mean(), 1e-9)
+                    noise = float(relative_T.var(ddof=1) / len(own_T))
+                    row["noise"] = np.nan if fails else noise
             found.append(row)
     return pd.DataFrame(found)
 
@@ -307,7 +309,8 @@ def spread(log_ratio: pd.DataFrame) -> tuple[float, float, float]:
     All of it, what label tables and initial weights alone would have it be, and what that leaves
     for designs.
     """
-    total, noise = float(log_ratio["attention alone"].var(ddof=1)), float(log_ratio["noise"].mean())
+    total = float(log_ratio["attention alone"].var(ddof=1))
+    noise = float(log_ratio["noise"].mean())
     return math.sqrt(total), math.sqrt(noise), math.sqrt(max(0.0, total - noise))
 
 
@@ -347,7 +350,7 @@ class Effects(Drawing):
             axis.set_xticks(_TICKS, [f"{x:g}" for x in _TICKS])
             axis.minorticks_off()
             axis.set_title(f"{budget:,} parameters")
-            axis.set_xlabel("bits per parameter over the MLP's")
+            axis.set_xlabel("bits per parameter / the MLP's; ticks are single designs")
         if by_budget:
             axes[0].invert_yaxis()
             figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -390,28 +393,30 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
     found = []
     for budget, log_ratio in by_budget.items():
         every, wide, both = (effects(log_ratio, name).iloc[0] for name in COMPARED)
-        single = np.exp(log_ratio["attention alone"])
+        single = np.exp(log_ratio["attention alone"].dropna())
         total, noise, left = map(math.expm1, spread(log_ratio))
+        n_failed = len(log_ratio) - len(single)
         found.append(
-            f"At {budget:,} parameters, over {len(log_ratio)} designs, attention alone holds "
-            f"{_interval(every)} times the bits of the MLP (geometric mean), "
-            f"{single.min():.2f} to {single.max():.2f} times in single designs; it is ahead in "
-            f"{(single > 1).sum()}. With wide heads alone {_interval(wide)} times; attention + MLP "
-            f"{_interval(both)} times. Single designs spread by {total:.0%}, label tables and "
-            f"initial weights alone by {noise:.0%}: that leaves {left:.0%} for the design."
+            f"At {budget:,} parameters, over {len(single)} designs, attention alone holds "
+            f"{_interval(every)} times the bits of the MLP (geometric mean), and more in "
+            f"{(single > 1).sum()} of them; with wide heads {_interval(wide)} times, attention + "
+            f"MLP {_interval(both)} times. Single ratios of attention alone are {single.min():.2f} "
+            f"to {single.max():.2f}. They spread by {total:.0%}, by label tables and initial "
+            f"weights alone {noise:.0%}: that leaves {left:.0%} for the design."
+            + f" {n_failed} more designs, in which a training failed, do not count."
+            * (n_failed > 0)
         )
     return found
 
 
 def headline(by_budget: Mapping[int, pd.DataFrame]) -> str:
-    """The ratio over the designs of the largest budget, in a clause."""
+    """The ratios over the designs of the largest budget, in a clause."""
     budget = max(by_budget)
     log_ratio = by_budget[budget]
-    contexts = log_ratio["context_length"]
+    every, _, both = (effects(log_ratio, name).iloc[0] for name in COMPARED)
     return (
-        f"over {len(log_ratio)} other designs, with contexts of {contexts.min()} to "
-        f"{contexts.max()} tokens, {_interval(effects(log_ratio, 'attention alone').iloc[0])} "
-        f"times at {budget:,}"
+        f"over {every['designs']} other designs at {budget:,} {_interval(every)} times, and "
+        f"attention + MLP {_interval(both)}"
     )
 
 
@@ -445,7 +450,7 @@ def _format_loads(table: pd.DataFrame) -> pd.DataFrame:
 
 EXPERIMENT = Experiment(
     name="board/design",
-    title="Attention over MLP in 36 designs",
+    title="Bits over the MLP's in 36 designs",
     presets={
         "quick": functools.partial(runs, (512,)),
         "full": functools.partial(runs, (512, 1024)),

@@ -39,7 +39,7 @@ def _answer() -> str:
     of_board = answer.answer(published("board/typical"))
     at_peak = peaks.headline(peak.peaks(published("board/peak")))
     over = design.headline(design.split_budgets(design.ratios(published("board/design"))))
-    return textwrap.fill(f"{of_board} {at_peak}, and {over}.", 100, break_on_hyphens=False)
+    return textwrap.fill(f"{of_board} {at_peak}; {over}.", 100, break_on_hyphens=False)
 
 
 def _forms() -> str:

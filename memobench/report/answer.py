@@ -27,8 +27,6 @@ _NAMES = {
     _MLP: "the MLP",
     _BOTH: "attention + MLP",
 }
-# Of the MLP's bits, what still counts as keeping up with it.
-_NEAR = 0.9
 # What pages call heads that have as many dimensions as the residual stream.
 WIDE = form_name(_ATTENTION, "full")
 # Bits per parameter that others measured, of larger models.
@@ -105,10 +103,11 @@ def draw(table: pd.DataFrame) -> "Figure":
     """The key figure, of bits and sets that fit, per parameter of each side's best form."""
     contests = capacity_summary.contests(table)
     figure, ((bits, sets),) = subplots(1, 2, (12, 4.8))
+    compared = capacity_summary.select_complete(contests, [_ATTENTION, _MLP]) or contests
     points = [
         (name, row)
         for side in (_ATTENTION, _MLP, _BOTH)
-        for contest in capacity_summary.select_complete(contests, [side])
+        for contest in capacity_summary.select_complete(compared, [side])
         for name, row in _summaries(contest).items()
         if name == side or (side == _ATTENTION and name == WIDE)
     ]
@@ -145,7 +144,8 @@ def _title(contests: Sequence[capacity_summary.Contest]) -> str:
     complete = capacity_summary.select_complete(contests, [_ATTENTION, _MLP])
     best = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in complete]
     wide = [_ratio(each.wide, each.best[_MLP]).value for each in complete if each.wide is not None]
-    said = f"Attention alone knows {_range(best)} times the MLP's bits with its best heads"
+    heads = "narrow" if _has_narrow(complete) else "its"
+    said = f"Attention alone knows {_range(best)} times the MLP's bits with {heads} heads"
     return f"{said}, {_range(wide)} times with wide ones" if wide else said
 
 
@@ -164,6 +164,8 @@ def _order(contests: Sequence[capacity_summary.Contest]) -> str:
         for other in others
     )
     name = _NAMES[first]
+    if all(summaries[first]["model"].side[1] == "narrow" for summaries in known):
+        name = f"with narrow heads {name}"
     return (
         f"{name[0].upper()}{name[1:]} memorizes {'the most' if is_ahead else 'as much as any'}, "
         f"{_range([_per_parameter(each[first], 'bits').value for each in known])} bits per "
@@ -173,14 +175,11 @@ def _order(contests: Sequence[capacity_summary.Contest]) -> str:
 
 def _ratio_sentence(contests: Sequence[capacity_summary.Contest], where: str) -> str:
     """Attention over MLP at budgets with the same forms of both."""
-    over = [_ratio(each.best[_ATTENTION], each.best[_MLP]) for each in contests]
-    keeps_up = {estimate.value >= _NEAR for estimate in over}
-    verb = "falls behind" if keeps_up == {False} else "keeps up with"
-    sizes = " at some sizes" * (len(keeps_up) > 1)
-    condition = " if its heads are narrower than the model" * _has_narrow(contests)
+    over = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in contests]
+    condition = " with heads narrower than the model" * _has_narrow(contests)
     return (
-        f"Attention alone {verb} the MLP{sizes}{condition}: {where}it knows "
-        f"{_range([estimate.value for estimate in over])} times the MLP's bits{_sets(contests)}."
+        f"Attention alone{condition} {where}knows {_range(over)} times the MLP's bits"
+        f"{_sets(contests)}."
     )
 
 
