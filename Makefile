@@ -1,4 +1,7 @@
-# make bench            from nothing to an answer, in minutes (EXPERIMENTS=..., PRESET=quick|full)
+# make bench            from nothing to an answer, in minutes (EXPERIMENTS=..., PRESET=quick|full);
+#                       on a GPU with more of it
+# make gpu              a GPU at hand for a while (MINUTES=15): what is right and fast there, the
+#                       board, points of papers; the same command goes on where it stopped
 # make test             the tests of the code, some six minutes on two CPU cores
 # make test-published   makes published pages, boards and certificates again, and compares
 # make test-accelerators  what programs ask of accelerators and of many devices, seen on a CPU
@@ -22,11 +25,23 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-PRESET ?= bench
-EXPERIMENTS ?= dana2025/heads board/typical
+MINUTES ?= 15
+# Workers, and the command that starts them, such as PROCESSES=8 ON='srun --gpus=1' on a cluster.
+PROCESSES ?= $(and $(CUDA),$(shell command -v nvidia-cuda-mps-control),8)
+ON ?=
+WORKERS = $(if $(PROCESSES),--processes=$(PROCESSES)) $(if $(ON),--on='$(ON)')
 
 # nvidia-smi names the newest CUDA its driver serves.
 CUDA := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
+# A GPU takes more in the same minutes: first all figures of Dana et al. (2025) at the paper's size.
+ifneq ($(CUDA),)
+PRESET ?= bench-gpu
+EXPERIMENTS ?= board/typical
+PAPER ?= dana2025
+else
+PRESET ?= bench
+EXPERIMENTS ?= dana2025/heads board/typical
+endif
 ACCEL ?= $(if $(CUDA),$(if $(filter 12,$(CUDA)),cuda12,cuda13),cpu)
 EXTRA = $(if $(filter cpu,$(ACCEL)),,[$(ACCEL)])
 
@@ -36,11 +51,15 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: aot compile-for-accelerators bench docs pages tutorial intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
+.PHONY: aot compile-for-accelerators bench gpu docs pages tutorial intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
 .DELETE_ON_ERROR:
 
 bench: $(VENV)/.installed-$(ACCEL)
-	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --report
+	$(if $(PAPER),$(VENV)/bin/memobench run $(PAPER) --preset=paper --report $(WORKERS))
+	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --report $(WORKERS)
+
+gpu: $(VENV)/.installed-$(ACCEL)
+	$(VENV)/bin/python -m memobench.experiments.performance.gpu --minutes=$(MINUTES)
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -n 2 --dist=worksteal
@@ -99,15 +118,19 @@ docs: $(VENV)/.installed-docs
 	@echo build/docs/docs/index.html
 
 # Addresses that stay: results/leaderboard.html and .csv, and boards/VERSION/ of today's and each tag's board.
+# On the site pages are HTML and folders have no list; a board of a tag has its files and weights alone.
+BOARD = 'results/leaderboard.*' results/board/weights
 pages: docs
 	rm -rf build/pages && cp -r build/docs build/pages && rm -rf build/pages/.doctrees
 	cp -r results/. build/pages/results
 	echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > build/pages/index.html
 	version=$$($(VENV)/bin/python -c 'from memobench.board import table; print(table.VERSION)'); \
-	mkdir -p build/pages/boards/$$version && cp results/leaderboard.* build/pages/boards/$$version
-	for tag in $$(git tag); do mkdir -p build/pages/boards/$$tag; \
-	  git archive $$tag results/leaderboard.html results/leaderboard.csv results/leaderboard.png | \
-	  tar -x --strip-components=1 -C build/pages/boards/$$tag || true; done
+	for name in $$version $$(git tag); do \
+	  tag=$$name; [ $$name != $$version ] || tag=HEAD; mkdir -p build/pages/boards/$$name; \
+	  git archive $$tag results | tar -x --strip-components=1 -C build/pages/boards/$$name --wildcards $(BOARD) || true; done
+	sed -i 's#<a href="[^"]*\(\.md\|weights\)">[^<]*</a> · ##g; s# · <a href="[^"]*\.md">[^<]*</a>##g' build/pages/boards/*/leaderboard.html
+	find build/pages -name '*.html' | xargs sed -i 's#\(download="" \)\?href="\([./]*\)_downloads/[0-9a-f]*/leaderboard.html"#href="\2results/leaderboard.html"#g'
+	sed -i 's#<a href="board/weights">[^<]*</a> · ##; s#<a href="../README.md#<a href="../docs/index.html#; s#<a href="\([^"]*\)\.md"#<a href="\1.html"#g; s#>Markdown</a>#>tables</a>#' build/pages/results/leaderboard.html
 
 tutorial: $(VENV)/.installed-docs
 	JAX_PLATFORMS=cpu $(VENV)/bin/python -c 'import nbformat, nbclient; path = "docs/tutorial.ipynb"; \

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from memobench.experiment import Drawing, Experiment, grid
     from memobench.methods.trained import TrainedMethod
     from memobench.report.figure import Figure
-    from memobench.report.plotting import plot
+    from memobench.report.plotting import plot, summarize
     from memobench.runtime.sweep import plan, run
     from memobench.store.measures import measure
     from memobench.store.published import published
@@ -100,6 +100,7 @@ __all__ = [
     "plot",
     "published",
     "run",
+    "summarize",
     "weights",
 ]
 
@@ -149,7 +150,7 @@ _NAMES = {
     ),
     "methods.trained": ("TrainedMethod",),
     "report.figure": ("Figure",),
-    "report.plotting": ("plot",),
+    "report.plotting": ("plot", "summarize"),
     "runtime.sweep": (
         "plan",
         "run",

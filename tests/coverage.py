@@ -7,6 +7,7 @@ Shape letters: R repetitions, S seeds, X configurations, B the estimate and its 
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 from collections.abc import Callable
 
@@ -15,10 +16,13 @@ import pandas as pd
 
 from memobench import claims
 from memobench.analysis import estimates, statistics
+from memobench.board import capacity_summary
 from memobench.claims import evidence, slopes
 from memobench.experiments.blocks import claims as groups
 from memobench.experiments.dana2025 import family_claims as families
 from memobench.experiments.dana2025 import growth_claims as growth
+from memobench.report import tables
+from memobench.store.published import published
 from memobench.store.rows import configuration
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
@@ -343,6 +347,50 @@ def failing(repetitions: int) -> str:
     return "\n".join(lines)
 
 
+def ranked(repetitions: int) -> str:
+    """A table of how often ranks of a board tell equal entries apart, under the published spreads.
+
+    Every entry keeps the spread of its label tables and initial weights, drawn again, about one
+    mean for all.
+    """
+    runs = capacity_summary.capacity_runs(published("board/typical"))
+    boards: dict[tuple[int, ...], list[np.ndarray]] = {}
+    for run in runs[runs["protocol"] == "exact"].to_dict("records"):
+        of = capacity_summary.budget(run["n_params"]), run["n_examples"], run["steps"]
+        known_TxS = capacity_summary.models(run, "rung_bits")[-1] / run["n_params"]
+        boards.setdefault(of, []).append(known_TxS - known_TxS.mean())
+    largest = {
+        budget: max(len(boards[of]) for of in boards if of[0] == budget) for budget, *_ in boards
+    }
+    random, lines = np.random.default_rng(0), []
+    for (budget, *_), entries in sorted(boards.items()):
+        if len(entries) == largest[budget]:
+            wrong = np.zeros(2)
+            for _ in range(repetitions):
+                bits = [1 + _draw_again(known_TxS, random).mean(axis=1) for known_TxS in entries]
+                found = capacity_summary.rank_entries(pd.DataFrame({"bits_T": bits}))
+                p_values = [
+                    capacity_summary.p_value_of_equal(*pair, 0.0)
+                    for pair in itertools.combinations(bits, 2)
+                ]
+                wrong += any(statistics.holm(p_values)), found["rank_low"].max() > 1
+            cells = (f"{budget:,}", len(entries), len(entries[0]), *(wrong / repetitions))
+            lines.append([*cells[:3], *(f"{share:.3f}" for share in cells[3:])])
+    return tables.markdown(
+        pd.DataFrame(
+            lines, columns=["parameters", "entries", "label tables", "Student's alone", "ranks"]
+        ),
+        {},
+    )
+
+
+def _draw_again(value_TxS: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    n_tables, _ = value_TxS.shape
+    drawn_T = random.integers(n_tables, size=n_tables)
+    drawn_TxS = random.integers(value_TxS.shape[1], size=value_TxS.shape)
+    return value_TxS[drawn_T[:, None], drawn_TxS]
+
+
 def table(noise: str, repetitions: int) -> str:
     """Coverage of every kind of interval, as Markdown."""
     head = "".join(f" n = {n} |" for n in N_SEEDS)
@@ -433,6 +481,15 @@ share, by label tables and by initial weights of each table. Of few models often
 fail, and the mean is taken for higher than it is:
 
 {failing}
+
+## Ranks
+
+How often a board tells equal entries apart ({boards} simulated boards each), if each keeps its
+published spread, with failures: by Student's test of each pair alone, with Holm's correction for
+all, and by that of the ranks. It counts two more tables of each pair, one on each side of the mean,
+as far off as the worst table of the board, for few tables may lack rare failures:
+
+{ranked}
 """
 
 
@@ -440,7 +497,7 @@ def main(repetitions: int = 2000) -> None:
     """Prints docs/intervals.md."""
     found = spread()
     # 0 or 1 is for the tests: no mean of ours is of such values.
-    tables = {noise: table(noise, repetitions) for noise in NOISES if noise != "0/1"}
+    of_noise = {noise: table(noise, repetitions) for noise in NOISES if noise != "0/1"}
     standard_I = found.residual_I / found.residual_I.std()
     text = TEXT.format(
         least=statistics.MIN_SEEDS,
@@ -453,7 +510,9 @@ def main(repetitions: int = 2000) -> None:
         repetitions=repetitions,
         fitted=repetitions // 8,
         failing=failing(repetitions),
-        **tables,
+        boards=repetitions // 10,
+        ranked=ranked(repetitions // 10),
+        **of_noise,
     )
     print(text, end="")
 

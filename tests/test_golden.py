@@ -6,6 +6,7 @@ JAX lowers for the engine, without names. What is meant to change is made again,
 
     python -m tests.test_golden tests/golden/shards.json
 
+`python -m tests.test_golden --here` compares numbers alone on the device at hand, a GPU say.
 Bits are compared on the kind of CPU and with the versions of libraries that made them, elsewhere
 numbers to 1e-5. There a file made before a change, at another path, tells exactly what the change
 did: `GOLDEN=/tmp/shards.json python -m pytest -m golden tests/test_golden.py`.
@@ -15,6 +16,7 @@ import hashlib
 import importlib.metadata
 import json
 import math
+import multiprocessing
 import os
 import pathlib
 import re
@@ -248,7 +250,22 @@ def _find_differences(made, kept, place=""):
     return [] if made == kept and type(made) is type(kept) else [place]
 
 
+def find_differences_here():
+    """The places where what this device makes, whichever it is, differs from what was kept."""
+    kept = json.loads(KEPT.read_text())
+    # Most of the time goes to compiling, a case after another.
+    n_processes = max(1, min(8, (os.cpu_count() or 1) // 2))
+    with multiprocessing.get_context("spawn").Pool(n_processes) as pool:
+        made = pool.map(make_rows, CASES, chunksize=1)
+    cases = zip(CASES, made, strict=True)
+    return [x for name, rows in cases for x in _find_differences(rows, kept[name]["rows"], name)]
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--here"]:
+        # Of a GPU each of them takes what it needs.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        sys.exit("\n".join(find_differences_here()) or 0)
     if any(os.environ.get(key) != value for key, value in ENVIRONMENT.items()):
         command = [sys.executable, "-m", "tests.test_golden", *sys.argv[1:]]
         os.execve(sys.executable, command, os.environ | ENVIRONMENT)

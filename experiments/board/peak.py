@@ -48,7 +48,7 @@ PRESETS = {
 }
 
 
-def _shapes(budget: int) -> Iterator[Architecture]:
+def main_shapes(budget: int) -> Iterator[Architecture]:
     """One layer, with wide and with narrow heads: the six main families."""
     found = [*shapes.standard(budget), *shapes.standard(budget, "narrow")]
     for shape in found:
@@ -68,7 +68,7 @@ def runs(budgets: Iterable[int]) -> Iterator[Run]:
             pilots=3,
             rungs=1,
         )
-        for shape in _shapes(budget):
+        for shape in main_shapes(budget):
             for share in SHARES:
                 n_tokens, n_sequences = families.VOCAB_SIZES[budget], round(share * budget)
                 if n_sequences <= n_tokens**2:
@@ -125,7 +125,8 @@ class Peaks(Drawing):
             "Half of the label tables choose the size at which the other half is measured, and the "
             "reverse. The interval covers that choice (95%); it does not cover the choice of "
             "shapes, of steps, or of learning rates, which three pilots chose for each size. "
-            "*Edge*: the largest set is the best one, so that the peak may lie beyond.",
+            "*Edge*: the largest set is the best one, so that the peak may lie beyond. Entries "
+            "that cannot be told apart share a range of ranks, as on the board.",
             tables.markdown(_format(found), {}),
         ]
 
@@ -160,6 +161,21 @@ def ratios(found: pd.DataFrame) -> list[str]:
     return lines
 
 
+def headline(found: pd.DataFrame) -> str:
+    """The range over budgets of attention over MLP, each at its best size of set, in a clause."""
+    attention, mlp, _ = capacity_summary.SIDES
+    over: dict[Any, float] = {}
+    for budget, rows in found.groupby("budget"):
+        best = (rows["bits"] / rows["n_params"]).groupby(rows["side"]).max()
+        if {attention, mlp} <= set(best.index):
+            over[budget] = best[attention] / best[mlp]
+    least, most = min(over.values()), max(over.values())
+    return (
+        f"At its best size of set attention alone knows {least:.2f} to {most:.2f} times as "
+        f"many up to {max(over):,} parameters"
+    )
+
+
 def _at_budget(row: Any) -> float:
     """Mean bits per parameter of the set whose size is nearest to the budget."""
     place = min(range(len(row["sizes"])), key=lambda j: abs(row["sizes"][j] - row["budget"]))
@@ -171,6 +187,7 @@ def _format(found: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "budget": [f"{row['budget']:,}" for row in rows],
+            "rank": [board.COLUMNS["rank"].text(row) for row in rows],
             "entry": [f"{form_name(row['side'], row['heads'])} ({row['entry']})" for row in rows],
             "bits / parameter at the peak": [
                 tables.interval(*_per_parameter(row), digits=3) for row in rows

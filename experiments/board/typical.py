@@ -104,8 +104,8 @@ BENCH = Capacity(
 )
 
 
-def _bench() -> Iterator[Run]:
-    for budget in (256, 512, 1024):
+def _bench(budgets: Iterable[int]) -> Iterator[Run]:
+    for budget in budgets:
         wide = [x for x in shapes.standard(budget) if x.family in _MAIN[:2]]
         narrow = [x for x in shapes.standard(budget, "narrow") if x.side[0] != capacity_summary.MLP]
         for shape in wide + narrow:
@@ -168,7 +168,9 @@ EXPERIMENTS = (
             **{x: functools.partial(_runs, shapes.PRESETS[x]) for x in ("quick", "full", "large")},
             "narrow": _narrow_runs,
             "blocks": functools.partial(_standard, shapes.BLOCKS, "blocks", "sparse"),
-            "bench": _bench,
+            "bench": functools.partial(_bench, (256, 512, 1024)),
+            # What `make bench` has on a GPU.
+            "bench-gpu": functools.partial(_bench, (256, 512, 1024, 2048)),
             "entry": _entry,
         },
         left_out="the budgets of 1,024 to 4,096 parameters",

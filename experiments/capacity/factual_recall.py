@@ -32,10 +32,10 @@ from memobench.core.task import Task
 from memobench.experiment import Experiment
 from memobench.experiments.capacity import scaling_claims
 from memobench.experiments.capacity.linear_memory import SOURCE as _FIGURE_1
+from memobench.experiments.capacity.own_models import RecallTransformer
+from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.experiments.capacity.scaling_figure import Scaling
 from memobench.methods.training import Training
-from memobench.models.recall_transformer import RecallTransformer
-from memobench.tasks.factual_recall import FactualRecall
 
 SOURCE = _FIGURE_1.replace("figure 1", "figure 4")
 WIDTH, D_HEAD = 32, 8

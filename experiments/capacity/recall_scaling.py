@@ -28,11 +28,11 @@ from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.capacity import scaling_claims
 from memobench.experiments.capacity.factual_recall import RATES, SOURCE
+from memobench.experiments.capacity.own_models import RELEASED, RecallTransformer
+from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.experiments.capacity.scaling_figure import Scaling
 from memobench.experiments.capacity.trade_off import METHOD
-from memobench.models.recall_transformer import RELEASED, RecallTransformer
 from memobench.numerics.metrics import NEARLY
-from memobench.tasks.factual_recall import FactualRecall
 
 _SOURCE = SOURCE.replace("figure 4", "scaling figure")
 # Facts per parameter on their line.

@@ -32,10 +32,10 @@ from memobench.experiment import Experiment
 from memobench.experiments.capacity import scaling_claims
 from memobench.experiments.capacity.factual_recall import D_HEAD, FEWEST, SOURCE, WIDTH
 from memobench.experiments.capacity.heat_figure import Heat
+from memobench.experiments.capacity.own_models import RELEASED, RecallTransformer
+from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
-from memobench.models.recall_transformer import RELEASED, RecallTransformer
-from memobench.tasks.factual_recall import FactualRecall
 
 # d m + d d_h H / 2 on the line.
 NEEDED = 2300

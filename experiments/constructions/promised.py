@@ -28,8 +28,8 @@ from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.experiment import Experiment
 from memobench.experiments.dana2025.distributions import DIRICHLET, UNIFORM
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.models.linear_memory import LinearMemory
-from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.report.panels import Panels

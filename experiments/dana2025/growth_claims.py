@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -278,19 +279,53 @@ def slope_over_bound(low: float, high: float, corrected: bool = True) -> Test:
 
     def test(table: pd.DataFrame) -> Finding:
         statistics = {}
-        for value, means in means_by_group(table, group, "n_heads", "d_head").items():
-            means = means.where(mask_unsaturated(means.mean_X))
-            x_X = means.x("n_heads") * means.x("d_head")
-            if len(set(x_X)) < 2:
-                continue
-            known_BX = count_memorized(means) if corrected else means.y_BX * means.x("n_examples")
-            slope_B = least_squares(polynomial(x_X, 1), known_BX)[:, 1]
-            fitted_X = fit_of(polynomial(x_X, 1), means.mean_X)
-            fit = Fit("line", value, means.x("n_heads"), fitted_X)
-            details = pluralize(len(x_X), "point")
+        for value, means in _steep_means(table, group).items():
+            slope_B, fit = _slope_over_bound(means, value, corrected)
+            details = pluralize(len(means.at), "point")
             statistics[value] = statistic_of(
                 "slope over d_h", slope_B, (low, high), means.seeds, details, (fit,)
             )
         return conclude_groups(statistics, group, "no group has two unsaturated ones")
 
     return test
+
+
+def equal_slopes_over_bound(group: str, low: float, high: float) -> Test:
+    """The slope of what is known on H d_h in the last group over that in the first, by a column."""
+
+    def test(table: pd.DataFrame) -> Finding:
+        groups = _steep_means(table, group)
+        if len(groups) < 2:
+            return report_too_few(f"{len(groups)} values of {group}, two are needed")
+        slopes = {value: _slope_over_bound(means, value) for value, means in groups.items()}
+        seeds = min(means.seeds for means in groups.values())
+        values = sorted(slopes)
+        first_B, last_B = (slopes[value][0] for value in (values[0], values[-1]))
+        each = (f"{x}: {format_estimate(slope_B, seeds)}" for x, (slope_B, _) in slopes.items())
+        details = f"slopes over the bound's by {group}, {', '.join(each)}"
+        fits = tuple(fit for _, fit in slopes.values())
+        ratio_B = divide_or(last_B, first_B, np.inf)
+        return conclude([statistic_of("ratio", ratio_B, (low, high), seeds, details, fits)])
+
+    return test
+
+
+def _steep_means(table: pd.DataFrame, group: str) -> dict[Any, Means]:
+    """The unsaturated means of each value of a column that has two or more numbers of heads."""
+    found = {
+        value: means.where(mask_unsaturated(means.mean_X))
+        for value, means in means_by_group(table, group, "n_heads", "d_head").items()
+    }
+    return {value: means for value, means in found.items() if len(set(_heads(means))) > 1}
+
+
+def _heads(means: Means) -> np.ndarray:
+    return means.x("n_heads") * means.x("d_head")
+
+
+def _slope_over_bound(means: Means, group: Any, corrected: bool = True) -> tuple[np.ndarray, Fit]:
+    x_X = _heads(means)
+    known_BX = count_memorized(means) if corrected else means.y_BX * means.x("n_examples")
+    slope_B = least_squares(polynomial(x_X, 1), known_BX)[:, 1]
+    fitted_X = fit_of(polynomial(x_X, 1), means.mean_X)
+    return slope_B, Fit("line", group, means.x("n_heads"), fitted_X)

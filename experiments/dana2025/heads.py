@@ -43,6 +43,14 @@ LINEAR_IN_HEADS = Claim(
     value=1,
     test=claims.linear_in_heads(),
 )
+AT_ONE_WIDTH = Claim(
+    name="linear in H at d = 10",
+    statement="At d = d_h = 10 accuracy grows linearly with the number of heads until it "
+    "saturates.",
+    source=f"{SOURCE}, experiment 1",
+    value=1,
+    test=claims.restrict(claims.linear_in_heads(), d_model=10),
+)
 ABOVE_THE_BOUND = Claim(
     name="above H·d_h + d",
     statement="Training memorizes at least the H·d_h + d associations that theory promises.",
@@ -66,5 +74,5 @@ EXPERIMENT = Experiment(
     "4,096 and 8,192 steps by the published protocol, 256 and 512 by the exact gradient",
     figure=Figure(x="n_heads", hue="d_model"),
     published=published(square(ACCURACY, N_HEADS), itertools.chain(*ACCURACY.values())),
-    claims=(LINEAR_IN_HEADS, ABOVE_THE_BOUND),
+    claims=(LINEAR_IN_HEADS, AT_ONE_WIDTH, ABOVE_THE_BOUND),
 )

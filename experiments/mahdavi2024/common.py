@@ -21,8 +21,8 @@ from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024.claims import never_falls
-from memobench.methods.annealing import Annealing
-from memobench.models.query_attention import QueryAttention
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.numerics.metrics import SCALAR_TOLERANCE
 from memobench.report.figure import Figure
 from memobench.tasks.labelled_contexts import LabelledContexts

@@ -18,7 +18,7 @@ from memobench.claims import Claim
 from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024 import common
 from memobench.experiments.mahdavi2024.claims import never_falls
-from memobench.models.query_attention import QueryAttention
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.report.figure import Figure
 
 LAYERS = (1, 2, 3, 4)

@@ -20,8 +20,8 @@ from memobench.claims import Claim
 from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024 import common
-from memobench.methods.annealing import Annealing
-from memobench.models.query_attention import QueryAttention
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.report.figure import Figure
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.theory import THEOREM_1

@@ -56,7 +56,7 @@ def page() -> str:
 
 
 def _family_columns(family: type[Task] | type[Architecture] | type[Method]) -> _Declared:
-    shared = family.shared_columns()
+    shared = family.shared_columns
     kinds: Mapping[str, type[Spec]] = family.kinds()
     own = ((name, kind.columns()) for name, kind in sorted(kinds.items()))
     # What rows of all kinds have is said once.

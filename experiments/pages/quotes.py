@@ -5,6 +5,7 @@
 A page has `<!-- NAME -->` before and `<!-- /NAME -->` behind what is written; QUOTES has the names.
 """
 
+import collections
 import functools
 import pathlib
 import sys
@@ -15,9 +16,11 @@ import pandas as pd
 
 from memobench import claims
 from memobench.board import peak
+from memobench.board.capacity_summary import SIDES
 from memobench.common import folders
 from memobench.experiments import EXPERIMENTS
-from memobench.experiments.board.peak import ratios
+from memobench.experiments.board import design, shapes
+from memobench.experiments.board import peak as peaks
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import freedom, papers
 from memobench.report import answer, tables
@@ -32,8 +35,11 @@ _USUAL = "bits per parameter after 1,024 steps"
 
 
 def _answer() -> str:
-    said = answer.answer(published("board/typical"))
-    return textwrap.fill(said, 100, break_on_hyphens=False)
+    """The answer of the board, then of other sizes of sets and other designs."""
+    of_board = answer.answer(published("board/typical"))
+    at_peak = peaks.headline(peak.peaks(published("board/peak")))
+    over = design.headline(design.split_budgets(design.ratios(published("board/design"))))
+    return textwrap.fill(f"{of_board} {at_peak}, and {over}.", 100, break_on_hyphens=False)
 
 
 def _forms() -> str:
@@ -77,8 +83,39 @@ def _exposure() -> str:
 
 
 def _peaks() -> str:
-    """Attention over MLP at the best size of set of each, a line for each budget."""
-    return "\n".join(f"- {line}" for line in ratios(peak.peaks(published("board/peak"))))
+    """Attention over MLP at the best size of set of each, and certified bits beside the peak."""
+    found = peak.peaks(published("board/peak"))
+    board = pd.read_csv(folders.published() / "leaderboard.csv")
+    lines = peaks.ratios(found)
+    for budget, rows in found.groupby("budget"):
+        certified = board.query("budget == @budget and certified_bits_per_parameter.notna()")
+        best = certified.nlargest(1, "certified_bits_per_parameter").iloc[0]
+        typical = (rows["bits"] / rows["n_params"]).max()
+        known = best["certified_bits_per_parameter"]
+        lines.append(
+            f"At {budget:,} parameters the best weights that were certified know {known:.2f} bits "
+            f"per parameter ({best['family']}), {known - typical:.2f} more than the highest "
+            "typical peak."
+        )
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _effort() -> str:
+    """Shapes that were tried for each side at each budget."""
+    rows = []
+    for budget in (256, 512, 1024, 2048, 4096, 8192):
+        tried = collections.Counter(
+            shape.side[0] for of in shapes.SHAPES.values() for shape in of(budget)
+        )
+        rows.append({"parameters": f"{budget:,}"} | {side: tried[side] for side in SIDES})
+    return tables.markdown(pd.DataFrame(rows), {})
+
+
+def _design() -> str:
+    """Attention over MLP over designs, and at each level of each choice."""
+    by_budget = design.split_budgets(design.ratios(published("board/design")))
+    found = [f"- {line}" for line in design.sentences(by_budget)]
+    return "\n".join(found)
 
 
 # Configurations that are quoted, each by its fastest row; what others write comes first.
@@ -138,6 +175,8 @@ _TITLES = {
 QUOTES: dict[str, Callable[[], str]] = {
     "answer": _answer,
     "bought": _bought,
+    "design": _design,
+    "effort": _effort,
     "forms": _forms,
     "ratios": _ratios,
     "exposure": _exposure,

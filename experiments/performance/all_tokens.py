@@ -24,7 +24,7 @@ from contexts import METHOD, N_EXAMPLES, Setting
 
 from memobench.core import module as models
 from memobench.engine import initializing
-from memobench.methods import annealing
+from memobench.experiments.mahdavi2024 import own_methods as annealing
 from memobench.models import positions
 from memobench.numerics import metrics
 from memobench.tasks import labelled_contexts

@@ -12,9 +12,9 @@ import jax
 
 from memobench import engine
 from memobench.core.run import Run
-from memobench.methods import annealing
-from memobench.methods.annealing import Annealing
-from memobench.models.query_attention import QueryAttention
+from memobench.experiments.mahdavi2024 import own_methods as annealing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.planner import packing
 from memobench.tasks.labelled_contexts import Labelled, LabelledContexts
 

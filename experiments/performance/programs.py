@@ -8,7 +8,7 @@ from typing import Any
 import associations
 import contexts
 
-from memobench.core.module import count_parameters
+from memobench.core.module import count_parameters, has_attention
 from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
 from memobench.planner import packing
@@ -33,7 +33,7 @@ def _runs(experiment: str) -> list[Run]:
 def _largest_run(experiment: str) -> Run:
     """The largest Transformer of an experiment."""
     return max(
-        (run for run in _runs(experiment) if run.module().attends),
+        (run for run in _runs(experiment) if has_attention(run.module())),
         key=lambda run: count_parameters(run.module(), run.task.context_length)[0],
     )
 

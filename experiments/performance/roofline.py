@@ -58,7 +58,8 @@ from rows import Rows
 from memobench import engine
 from memobench.core.run import Run
 from memobench.engine import compiling, initializing
-from memobench.methods import annealing, training
+from memobench.experiments.mahdavi2024 import own_methods as annealing
+from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.planner import packing
 from memobench.runtime import worker

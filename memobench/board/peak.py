@@ -26,10 +26,17 @@ LEAST_TABLES = 4
 
 
 class Peak(NamedTuple):
-    """The most over set sizes, and the place of the size at which all tables have the most."""
+    """The most over set sizes.
+
+    Attributes:
+      estimate: of it.
+      place: of the size at which all tables have the most.
+      value_T: of each table at the size that the other half of them chose, float64.
+    """
 
     estimate: Estimate
     place: int
+    value_T: np.ndarray
 
 
 def peak(value_JxT: np.ndarray) -> Peak:
@@ -63,9 +70,8 @@ def peak(value_JxT: np.ndarray) -> Peak:
     held_T = np.where(is_odd_T, value_JxT[places[1]], value_JxT[places[0]])
     value, low = held_T.mean(), held_T.mean() - _half_width(held_T)
     high = max(value, (value_JxT.mean(axis=1) + _half_width(value_JxT)).max())
-    return Peak(
-        Estimate(float(value), float(low), float(high)), int(value_JxT.mean(axis=1).argmax())
-    )
+    estimate = Estimate(float(value), float(low), float(high))
+    return Peak(estimate, int(value_JxT.mean(axis=1).argmax()), held_T)
 
 
 def ratio(estimate: Estimate, other: Estimate) -> Estimate:
@@ -97,7 +103,8 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
       Columns: budget, family, entry, side and heads (`Architecture.side`), n_params,
       vocab_size, steps, tables; `bits`, the peak, with `bits_low` and
       `bits_high`; `n_examples` and `known`, the size of set there and the share that is known of
-      it; `sizes`, `means` and `errors`, lists of all sizes, their mean bits and half intervals.
+      it; `sizes`, `means` and `errors`, lists of all sizes, their mean bits and half intervals;
+      rank_low and rank_high, of the peaks per parameter within a budget, as those of the board.
 
     Raises UserError where the label tables of an architecture's sizes are not the same.
     """
@@ -105,9 +112,9 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
     columns = ["budget", "family", "entry", "bits"]
     if not found:
         return pd.DataFrame(columns=columns)
-    shown = pd.DataFrame(found).assign(per=lambda x: x["bits"] / x["n_params"])
-    order = shown.sort_values(["budget", "per"], ascending=[True, False], ignore_index=True)
-    return order.drop(columns="per")
+    budgets = pd.DataFrame(found).groupby("budget", sort=True)
+    ranked = [capacity_summary.rank_entries(of_budget) for _, of_budget in budgets]
+    return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")
 
 
 def _split_entries(table: pd.DataFrame) -> Iterator[list[Any]]:
@@ -149,6 +156,7 @@ def _row(runs: list[Any]) -> dict[str, Any]:
         "heads": heads,
         **{name: int(best[name]) for name in names},
         **dict(zip(("bits", "bits_low", "bits_high"), found.estimate, strict=True)),
+        "bits_T": found.value_T / int(best["n_params"]),
         "known": float(known),
         "sizes": [int(run["n_examples"]) for run in runs],
         "means": bits_JxT.mean(axis=1).tolist(),

@@ -16,26 +16,30 @@ import pandas as pd
 
 from memobench.analysis import theorems
 from memobench.board import capacity_summary, families
+from memobench.checks import architectures as checking
 from memobench.common.errors import UserError, escape_unprintable, in_a_line, require, short_repr
 from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.architecture import Architecture
-from memobench.core.cells import from_cells
+from memobench.core.cells import OF_RUNS, from_cells
+from memobench.core.columns import Column
 from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.methods.capacity import Capacity
-from memobench.methods.thresholds import is_complete
+from memobench.methods.thresholds import FAILING, is_complete
 from memobench.methods.training import Training
-from memobench.store.rows import architecture_columns, parse_list
+from memobench.store.rows import PROVENANCE, architecture_columns, parse_list
 from memobench.tasks.associations import Associations
 
 _log = logging.getLogger("memobench")
 
 VERSION = "v2"
+# What pages put behind a number of trainings of which many fail.
+FAILED = "†"
 # Half an interval over its mean that entries aim at.
 PRECISION = 0.02
 # Submitters of our rows, and of those of the user's folder.
-OWN, YOURS = "memobench", "you"
+OWN, YOURS = capacity_summary.OWN, "you"
 EXACT, PUBLISHED, CONSTRUCTED, OPEN = "exact", "published", "constructed", "open"
 # Of architectures that memobench does not have.
 OPEN_OWN = "own"
@@ -91,6 +95,7 @@ def run(
         isinstance(track, str) and track in TRAININGS,
         f"track must be one of training, {' or '.join(TRAININGS)}, got {track!r}.",
     )
+    checking.require_sound([(architecture, task)])
     n_params, _ = models.count_parameters(architecture.module_for(task), task.context_length)
     if reason := placement_error(task, n_params):
         # Of the board's own task it is the number of parameters.
@@ -137,6 +142,7 @@ class BoardColumn:
       first: whether pages open with it.
       of_range: whether `_low` and `_high` are beside it.
       is_measure: whether entries are compared by it.
+      failed: the share of failed trainings from which on it is marked.
     """
 
     name: str
@@ -146,6 +152,7 @@ class BoardColumn:
     first: bool = False
     of_range: bool = False
     is_measure: bool = False
+    failed: float | None = None
 
     @property
     def names(self) -> list[str]:
@@ -167,7 +174,9 @@ class BoardColumn:
             return "–"
         texts = [self._text(cell) for cell in cells]
         known = self.of_range and not pd.isna(cells[1])
-        return f"{texts[0]} [{texts[1]}, {texts[2]}]" if known else texts[0]
+        text = f"{texts[0]} [{texts[1]}, {texts[2]}]" if known else texts[0]
+        is_marked = self.failed is not None and row.get("failed", 0) >= self.failed
+        return text + FAILED * is_marked
 
     def _text(self, cell: Any) -> str:
         return str(cell) if self.digits is None else f"{cell:,.{self.digits}f}".replace("inf", "∞")
@@ -194,14 +203,21 @@ class RankColumn(BoardColumn):
 
 
 _measure = functools.partial(BoardColumn, first=True, is_measure=True)
+
+
+def _of_rows(column: Column, label: str = "", digits: int | None = None) -> BoardColumn:
+    """A column that entries have from a row: what it means is declared there."""
+    return BoardColumn(column.name, label or column.name, column.meaning, digits)
+
+
 COLUMNS: dict[str, BoardColumn] = {
     column.name: column
     for column in (
         RankColumn(
             "rank",
             "rank",
-            "entries that cannot be told apart at 95%, after Holm's correction for all pairs, "
-            "share a range",
+            "entries that cannot be told apart at 95%, after Holm's correction for all pairs and "
+            "with room for failures that few label tables lack, share a range",
             0,
             first=True,
             of_range=True,
@@ -210,9 +226,12 @@ COLUMNS: dict[str, BoardColumn] = {
         _measure(
             "bits_per_parameter",
             "bits / parameter",
-            "mean bits of an overfull set after the last step, with 95% interval",
+            "mean bits of an overfull set after the last step, with 95% interval; "
+            f"{FAILED} where a tenth of the trainings or more fail: they know less than "
+            f"{FAILING:.0%} of their median",
             3,
             of_range=True,
+            failed=0.1,
         ),
         _measure(
             "bits_per_degree_of_freedom",
@@ -225,9 +244,11 @@ COLUMNS: dict[str, BoardColumn] = {
         _measure(
             "half_99",
             "half know",
-            "associations of which half of the trainings come to know 99%, with 95% interval",
+            "associations of which half of the trainings come to know 99%, with 95% interval; "
+            f"{FAILED} where a fifth of them or more fail on any set",
             0,
             of_range=True,
+            failed=0.2,
         ),
         _measure(
             "certified_bits_per_parameter",
@@ -266,7 +287,10 @@ COLUMNS: dict[str, BoardColumn] = {
             of_range=True,
             first=False,
         ),
-        BoardColumn("steps", "steps", "of the optimiser", 0),
+        BoardColumn(
+            "failed", "fail", f"share of trainings that know under {FAILING:.0%} of the median", 2
+        ),
+        _of_rows(OF_RUNS["steps"], "steps", 0),
         BoardColumn("tables", "tables", "label tables", 0),
         BoardColumn("inits", "starts", "initial weights of each label table", 0),
         BoardColumn("learning_rate", "learning rate", "that pilots chose", 4),
@@ -274,11 +298,8 @@ COLUMNS: dict[str, BoardColumn] = {
         BoardColumn("theorem", "theorem", "whose proof makes the weights"),
         BoardColumn("weights", "weights", "the file of the best weights"),
         BoardColumn("family", "family", "of architectures"),
-        BoardColumn("vocab_size", "N", "vocabulary size", 0),
-        BoardColumn("device", "device", "that trained"),
-        BoardColumn("memobench", "memobench", "version"),
-        BoardColumn("commit", "commit", "of the code"),
-        BoardColumn("date", "date", "when the run ended"),
+        _of_rows(Task.shared_columns["vocab_size"], "N", 0),
+        *(_of_rows(PROVENANCE[name]) for name in ("device", "memobench", "commit", "date")),
     )
 }
 FIRST = tuple(column for column in COLUMNS.values() if column.first)
@@ -299,7 +320,7 @@ PLACE = ("version", "budget", "track")
 def names() -> list[str]:
     """The columns of every board, after which come options that some entry has."""
     own = [name for column in COLUMNS.values() for name in column.names]
-    return [*PLACE, *own, Architecture.noun, *Architecture.shared_columns()]
+    return [*PLACE, *own, Architecture.noun, *Architecture.shared_columns]
 
 
 # --- Rows -------------------------------------------------------------------------------------
@@ -404,6 +425,7 @@ def _training_entries(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]
                 for end in ("", "_low", "_high")
             }
             per |= {"learning_rate": found["rate"]}
+            per |= {"failed": found["failed"] / (found["tables"] * found["inits"])}
             architecture = from_cells(row).architecture
             key = _Key(track, found["budget"], found["by"], architecture)
             yield key, {**row, **found, **per}

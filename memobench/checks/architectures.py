@@ -25,20 +25,19 @@ from memobench.core.module import Module
 from memobench.core.spec import check_code
 from memobench.core.task import Task
 from memobench.numerics import precision
-from memobench.tasks.associations import Associations
-from memobench.tasks.factual_recall import FactualRecall
-from memobench.tasks.in_context_recall import InContextRecall
-from memobench.tasks.labelled_contexts import LabelledContexts
-from memobench.tasks.sequences import Sequences
 
-# On which an architecture is checked where no task is given: the first that it serves.
-TASKS: tuple[Task, ...] = (
-    Associations(vocab_size=6),
-    Associations(vocab_size=6, context_length=1),
-    LabelledContexts(n_examples=6, n_classes=3, context_length=2, input_dim=5),
-    FactualRecall(n_subjects=3, n_relations=2, n_answers=2, n_noise=4, context_length=4),
-    Sequences(vocab_size=6, context_length=3, n_sequences=5),
-    InContextRecall(vocab_size=6, n_pairs=2),
+# Of small tasks, on which an architecture is checked where no task is given: the first that it
+# serves. By name, as some are of papers.
+_SMALL: tuple[tuple[str, dict[str, int]], ...] = (
+    ("associations", {"vocab_size": 6}),
+    ("associations", {"vocab_size": 6, "context_length": 1}),
+    ("labelled_contexts", {"n_examples": 6, "n_classes": 3, "context_length": 2, "input_dim": 5}),
+    (
+        "factual_recall",
+        {"n_subjects": 3, "n_relations": 2, "n_answers": 2, "n_noise": 4, "context_length": 4},
+    ),
+    ("sequences", {"vocab_size": 6, "context_length": 3, "n_sequences": 5}),
+    ("in_context_recall", {"vocab_size": 6, "n_pairs": 2}),
 )
 # By how much sizes are padded, and how far outputs may then be off: a size that does not pad is
 # off by a share of the outputs, rounding by far less.
@@ -109,6 +108,12 @@ def require_sound(pairs: Iterable[tuple[Architecture, Task]]) -> None:
 _SOUND: set[tuple[Module, Any]] = set()
 
 
+def small_tasks() -> Iterator[Task]:
+    """Small tasks, of every question that tasks of memobench ask."""
+    for name, sizes in _SMALL:
+        yield Task.get_kind(name)(**sizes)
+
+
 def _build(architecture: Architecture, task: Task | None) -> tuple[Module, Task]:
     require(
         isinstance(architecture, Architecture),
@@ -124,7 +129,7 @@ def _build(architecture: Architecture, task: Task | None) -> tuple[Module, Task]
     if task is not None:
         return architecture.module_for(task), task
     errors = []
-    for each in TASKS:
+    for each in small_tasks():
         if each.question in architecture.answers:
             try:
                 return architecture.module_for(each), each

@@ -8,17 +8,14 @@ evidence is not evidence. A claim made for another design than that of the runs 
 is *not tested there*. Pure functions; no files.
 
 `claim` defines claims, findings and verdicts, `statistics` the means and their intervals (how many
-seeds they need; 95% is `table.analysis.CONFIDENCE`), `evidence` how an interval decides; the tests
+seeds they need; 95% is `analysis.seeds.CONFIDENCE`), `evidence` how an interval decides; the tests
 that several papers share are in `slopes` and `counts`, those of one with its experiments.
 """
 
 from memobench.analysis.statistics import (
     MIN_SEEDS,
-    aicc,
     compared_accuracy,
     interval,
-    power,
-    profile,
 )
 from memobench.claims.claim import (
     CONSTRUCTED,
@@ -35,7 +32,6 @@ from memobench.claims.claim import (
     Claim,
     Finding,
     Fit,
-    Test,
     findings,
     restrict,
     use_all_examples,
@@ -43,7 +39,7 @@ from memobench.claims.claim import (
     verdicts,
 )
 from memobench.claims.counts import above_bound, every_run
-from memobench.claims.evidence import POSITIVE, Region, combine_verdicts, decide, p_value
+from memobench.claims.evidence import Region, p_value
 from memobench.claims.slopes import linear_in_heads, slopes_in_heads
 
 __all__ = [
@@ -57,29 +53,19 @@ __all__ = [
     "NEAREST",
     "NOT_TESTED",
     "OPTIMUM",
-    "POSITIVE",
-    "SATURATED",
     "UNDECIDED",
     "VARIANTS",
     "Claim",
     "Finding",
     "Fit",
     "Region",
-    "Test",
     "above_bound",
-    "aicc",
-    "bootstrap_means",
-    "combine_verdicts",
     "compared_accuracy",
-    "decide",
     "every_run",
     "findings",
     "interval",
     "linear_in_heads",
-    "mask_unsaturated",
     "p_value",
-    "power",
-    "profile",
     "restrict",
     "slopes_in_heads",
     "use_all_examples",

@@ -16,6 +16,15 @@ from memobench.core.task import Task
 _SET_LATER = ("parent", "name", "kind_code")
 
 
+_SHARED = by_name(
+    Column("d_model", "width of the residual stream", columns.int_between(1), over_seeds="same"),
+    Column("d_head", "dimensions of a head", columns.int_between(1), over_seeds="same"),
+    Column("n_heads", "heads of a layer", columns.int_between(1), over_seeds="same"),
+    Column("n_layers", "layers", columns.int_between(1, 64), over_seeds="same"),
+    Column("d_mlp", "hidden neurons of a layer's MLP", columns.int_between(0), over_seeds="same"),
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Architecture(
     Spec,
@@ -34,6 +43,7 @@ class Architecture(
         "attention_only",
         "mlp",
     ),
+    shared_columns=_SHARED,
 ):
     """A model family with its true sizes and options. Kinds define `module`.
 
@@ -78,11 +88,6 @@ class Architecture(
         least = {"d_model": self.d_model, "d_head": self.d_model, "n_heads": 1, "n_layers": 1}
         least |= {"d_mlp": 0}
         return {name: getattr(self, name, value) for name, value in least.items()}
-
-    @classmethod
-    def shared_columns(cls) -> dict[str, Column]:
-        """The declarations of these columns."""
-        return _SHARED
 
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
@@ -163,15 +168,6 @@ def sizes_in_words(cells: Mapping[str, Any], always_heads: bool = False) -> list
     if cells["d_mlp"]:
         sizes.append(f"w={cells['d_mlp']}")
     return sizes
-
-
-_SHARED = by_name(
-    Column("d_model", "width of the residual stream", columns.int_between(1), over_seeds="same"),
-    Column("d_head", "dimensions of a head", columns.int_between(1), over_seeds="same"),
-    Column("n_heads", "heads of a layer", columns.int_between(1), over_seeds="same"),
-    Column("n_layers", "layers", columns.int_between(1, 64), over_seeds="same"),
-    Column("d_mlp", "hidden neurons of a layer's MLP", columns.int_between(0), over_seeds="same"),
-)
 
 
 @functools.lru_cache(maxsize=4096)

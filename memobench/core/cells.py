@@ -44,8 +44,8 @@ def spec_columns() -> dict[str, Column]:
     for family in (Task, Architecture, Method):
         others = dict(owners)
         found[family.noun] = OF_RUNS[family.noun]
-        found |= family.shared_columns()
-        owners |= dict.fromkeys(family.shared_columns(), f"every {family.noun}")
+        found |= family.shared_columns
+        owners |= dict.fromkeys(family.shared_columns, f"every {family.noun}")
         for kind in family.kinds().values():
             columns = kind.columns()
             for name in columns:

@@ -6,6 +6,7 @@ makes it pack, start or evaluate faster.
 
 import dataclasses
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
@@ -15,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from memobench.common.errors import require
+from memobench.common.errors import UserError, require
+from memobench.common.notation import pluralize
 from memobench.numerics.initial_weights import Table, draw
 
 _Module = TypeVar("_Module", bound="Module")
@@ -35,13 +37,11 @@ class Module(nn.Module, kw_only=True):
     Attributes:
       paddable: sizes that may be zero-padded without changing the function: modules that differ
         only in them are trained in one program.
-      attends: whether the module has a method `attention`.
       kind_code: code of the user's kind that built it, so that caches by module keep apart what
         other code makes.
     """
 
     paddable: ClassVar[tuple[str, ...]] = ()
-    attends: ClassVar[bool] = False
 
     kind_code: str | None = dataclasses.field(default=None, repr=False)
 
@@ -89,13 +89,14 @@ class Module(nn.Module, kw_only=True):
         n_places = whole.pop("n_layers", 1) * whole.pop("context_length", 1)
         return 4 * n_outputs + 8 * n_places * sum(whole.values())
 
-    def read_out(self) -> tuple[str, ...]:
-        """The names of parameters that map the last layer's features linearly to logits."""
-        return ()
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """The names of parameters that methods may train apart from the others.
 
-    def attention_maps(self) -> tuple[str, ...]:
-        """The names of parameters that queries and keys, and so attention maps, depend on."""
-        return ()
+        Returns:
+          read_out: those that map the last layer's features linearly to logits.
+          attention_maps: those that queries and keys, and so attention maps, depend on.
+        """
+        return {}
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes (m, r, n) of products of two matrices, and the number of such products."""
@@ -110,11 +111,6 @@ class Module(nn.Module, kw_only=True):
         """
         del task
         return None
-
-    def all_logits(self, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
-        """logits_TxN of all N^S sequences, which tokens_TxS lists in lexicographic order."""
-        apply: Any = self.apply
-        return jax.vmap(lambda tokens_S: apply(variables, tokens_S))(tokens_TxS)
 
 
 class TabledModule(Module):
@@ -131,15 +127,21 @@ class TabledModule(Module):
         """logits_N of one example from the rows of its S tokens."""
         raise NotImplementedError
 
-    def all_logits(self, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
-        def read(*rows: Any) -> Any:
-            return self.apply(variables, list(rows), method="read")
 
-        tables: Any = self.apply(variables, method="tables")
-        for place in reversed(range(len(tables))):
-            read = jax.vmap(read, in_axes=[0 if s == place else None for s in range(len(tables))])
-        logits_SxN = read(*tables)
-        return logits_SxN.reshape(len(tokens_TxS), logits_SxN.shape[-1])
+def all_logits(module: Module, variables: Any, tokens_TxS: jax.Array) -> jax.Array:
+    """logits_TxN of all N^S sequences, which tokens_TxS lists in lexicographic order."""
+    apply: Any = module.apply
+    if not isinstance(module, TabledModule):
+        return jax.vmap(lambda tokens_S: apply(variables, tokens_S))(tokens_TxS)
+
+    def read(*rows: Any) -> Any:
+        return apply(variables, list(rows), method="read")
+
+    tables = apply(variables, method="tables")
+    for place in reversed(range(len(tables))):
+        read = jax.vmap(read, in_axes=[0 if s == place else None for s in range(len(tables))])
+    logits_SxN = read(*tables)
+    return logits_SxN.reshape(len(tokens_TxS), logits_SxN.shape[-1])
 
 
 def init(module: Module, context_length: int, key: jax.Array) -> Any:
@@ -173,9 +175,25 @@ _known_initializer = functools.lru_cache(maxsize=1024)(initializer)
 
 
 def _flax_init(module: Module, context_length: int, key: jax.Array) -> Any:
+    example = module.example(context_length)
+    _require_inputs(module, example)
     # How a parameter would be split over devices, which its box says, is of no use here.
-    found = nn.meta.unbox(module.init(key, *module.example(context_length)))
+    found = nn.meta.unbox(module.init(key, *example))
     return {"params": {}, "constants": {}, **found}
+
+
+def _require_inputs(module: Module, example: tuple[Any, ...]) -> None:
+    """Raises UserError, with the file and line, for a `__call__` that asks for other arguments."""
+    signature = inspect.signature(module.__call__)
+    try:
+        signature.bind(*example)
+    except TypeError as error:
+        code = inspect.unwrap(type(module).__call__).__code__
+        raise UserError(
+            f"{type(module).__name__}.__call__ must take {pluralize(len(example), 'argument')}, an "
+            f"example, got {signature} ({code.co_filename}, line {code.co_firstlineno}). Give "
+            "further ones defaults, or leave them out"
+        ) from error
 
 
 @functools.lru_cache(maxsize=4096)
@@ -306,6 +324,11 @@ def structure(module: Module) -> Module:
     return module.clone(**zeros)
 
 
+def has_attention(module: Module) -> bool:
+    """True where a method `attention` of the module says what its last layer attends to."""
+    return callable(getattr(type(module), "attention", None))
+
+
 def trains(module: Module, trained: str | None) -> Callable[[str], bool]:
     """A predicate on names of parameters, true for those that a method trains.
 
@@ -322,7 +345,7 @@ def trains(module: Module, trained: str | None) -> Callable[[str], bool]:
     if trained == "memory":
         return lambda name: name not in EMBEDDINGS
     offer = "read_out" if trained == "read_out" else "attention_maps"
-    names = getattr(module, offer)()
+    names = module.parts().get(offer, ())
     require(
         names,
         f"trained={trained!r}: {type(module).__name__} offers no {offer}; leave trained out",

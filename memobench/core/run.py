@@ -103,9 +103,10 @@ class Pack:
       slots: how many lanes train at a time: one for each run, or fewer where runs wait for one.
       waste: share of the arithmetic spent on padding.
       memory_bytes: predicted for each device.
-      seconds: the planner's rough weight, without compilation; `costs.predict` knows better.
+      weight: rough seconds, without compilation, by which packs are chosen and put in order.
       platform: of the devices.
       n_devices: how many share the runs.
+      seconds: predicted, with the compilations that it is the first to need, by `memobench.plan`.
     """
 
     runs: tuple[Run, ...]
@@ -113,9 +114,10 @@ class Pack:
     slots: int
     waste: float
     memory_bytes: float
-    seconds: float
+    weight: float
     platform: str = "cpu"
     n_devices: int = 1
+    seconds: float | None = None
 
     @property
     def signature(self) -> Any:
@@ -296,6 +298,10 @@ class Method(
     def pack_key(self, run: Run) -> Hashable:
         """A value that is equal for runs that may share a pack, whatever their sizes and seeds."""
         return structure(run.module()), run.task.pack_key(), self
+
+    def pack_key_of_accelerators(self, run: Run) -> Hashable:
+        """The same where a step costs much however few examples and models are in it."""
+        return self.pack_key(run)
 
     def program(self, pack: Pack) -> Hashable:
         """A value that decides the compiled program of a pack, but for its number of lanes."""

@@ -81,6 +81,7 @@ class Spec:
       noun: what the family is called in messages and columns.
       package: the folder of modules that define its kinds.
       order: names of kinds in the order of their columns; all others follow by name.
+      shared_columns: those that rows of all kinds of the family have.
       registry: the family's kinds, by name.
       theorems: bounds and limits of `memobench.theory` that are about the kind, each with the
         condition on its rows under which they hold.
@@ -92,18 +93,25 @@ class Spec:
     noun: ClassVar[str] = ""
     package: ClassVar[str] = ""
     order: ClassVar[tuple[str, ...]] = ()
+    shared_columns: ClassVar[dict[str, Column]] = {}
     theorems: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {}
     registry: ClassVar[dict[str, type["Spec"]]]
     has_code: ClassVar[bool] = True
     families: ClassVar[dict[str, type["Spec"]]] = {}
 
     def __init_subclass__(
-        cls, noun: str = "", package: str = "", order: tuple[str, ...] = (), **more: Any
+        cls,
+        noun: str = "",
+        package: str = "",
+        order: tuple[str, ...] = (),
+        shared_columns: dict[str, Column] | None = None,
+        **more: Any,
     ) -> None:
         """Makes a family of a class that is given a noun."""
         super().__init_subclass__(**more)
         if noun:
             cls.noun, cls.package, cls.order, cls.registry = noun, package, order, {}
+            cls.shared_columns = shared_columns or {}
             Spec.families[noun] = cls
 
     def __new__(cls, *unnamed: Any, **named: Any) -> Self:
@@ -167,10 +175,9 @@ class Spec:
     def check_kind(cls) -> None:
         """Raises UserError for a kind that lacks what its family has no default for."""
 
-    @classmethod
-    def shared_columns(cls) -> dict[str, Column]:
-        """The columns of the spec that rows of all kinds of the family have."""
-        return {}
+    def shared_cells(self) -> dict[str, Any]:
+        """The cells of `shared_columns`."""
+        return {name: getattr(self, name) for name in self.shared_columns}
 
     @classmethod
     def columns(cls) -> dict[str, Column]:

@@ -14,6 +14,14 @@ from memobench.core import columns
 from memobench.core.columns import Column, by_name, integer
 from memobench.core.spec import MOST_SEED, Spec
 
+_SHARED = by_name(
+    Column("vocab_size", "tokens in the vocabulary", columns.int_between(1), over_seeds="same"),
+    Column(
+        "context_length", "tokens or vectors read", columns.int_between(1, 2**20), over_seeds="same"
+    ),
+    Column("n_examples", "examples to memorize", columns.int_between(1), over_seeds="same"),
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task(
@@ -29,6 +37,7 @@ class Task(
         "labelled_contexts",
         "sequences",
     ),
+    shared_columns=_SHARED,
 ):
     """A set of examples to memorize. `seed` draws the instance; runs with equal tasks share it.
 
@@ -89,16 +98,6 @@ class Task(
     def one_answer(self) -> bool:
         """True where every example has a single right class or next token."""
         return True
-
-    def shared_cells(self) -> dict[str, Any]:
-        """The columns that rows of all tasks have."""
-        names = ("vocab_size", "context_length", "n_examples")
-        return {name: getattr(self, name) for name in names}
-
-    @classmethod
-    def shared_columns(cls) -> dict[str, Column]:
-        """The declarations of these columns."""
-        return _SHARED
 
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
@@ -180,12 +179,3 @@ class Task(
     def floats_shared(self) -> float:
         """Floats that a pack holds once, however many runs train."""
         raise NotImplementedError
-
-
-_SHARED = by_name(
-    Column("vocab_size", "tokens in the vocabulary", columns.int_between(1), over_seeds="same"),
-    Column(
-        "context_length", "tokens or vectors read", columns.int_between(1, 2**20), over_seeds="same"
-    ),
-    Column("n_examples", "examples to memorize", columns.int_between(1), over_seeds="same"),
-)

@@ -20,7 +20,7 @@ M draws.
 """
 
 from memobench.engine.lanes import Lane, State
-from memobench.engine.loop import Lanes, train
+from memobench.engine.loop import Lanes, compile_ahead, train
 from memobench.engine.policy import Job, OneJobPerRun, Policy
 from memobench.engine.program import Program, compile_program, one_step, to_compile
 from memobench.engine.signature import Signature
@@ -34,6 +34,7 @@ __all__ = [
     "Program",
     "Signature",
     "State",
+    "compile_ahead",
     "compile_program",
     "one_step",
     "to_compile",

@@ -1,6 +1,12 @@
-"""Compile cache shared by threads, with compile times."""
+"""Compiled programs: shared by threads with compile times, and kept on disk for later processes."""
 
+import contextlib
 import functools
+import hashlib
+import os
+import pathlib
+import platform
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +26,52 @@ OPTIONS: dict[str, Any] = {
     "xla_gpu_dot_merger_threshold_mb": 0,
     "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT",
 }
+
+# Programs that were written longer ago are deleted: of older code and of older JAX, most of them.
+KEPT_SECONDS = 30 * 24 * 3600.0
+
+
+def keep_programs() -> None:
+    """Keeps what is compiled in the user's cache folder, where JAX is not told otherwise.
+
+    JAX_COMPILATION_CACHE_DIR names another folder, JAX_ENABLE_COMPILATION_CACHE=false keeps none. A
+    folder that cannot be written is done without.
+    """
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir is not None or not config.jax_enable_compilation_cache:
+        return
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = pathlib.Path(cache, "memobench", f"programs-{_describe_cpu()}")
+    if not folder.is_absolute():
+        return
+    try:
+        # What lies there is run: it is the user's alone.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    with contextlib.suppress(OSError):  # Others may be deleting, too.
+        for path in folder.parent.rglob("*"):
+            if path.is_file() and path.stat().st_mtime < time.time() - KEPT_SECONDS:
+                path.unlink()
+
+
+def _describe_cpu() -> str:
+    """A name of all of the CPU that decides machine code: instructions, and cores to divide work.
+
+    JAX's own keys are not known to have them, and code for other instructions would fail or round
+    otherwise.
+    """
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    known = sorted({x for x in lines if x.lower().startswith(("flags", "features", "model name"))})
+    allowed = getattr(os, "sched_getaffinity", None)
+    n_cores = len(allowed(0)) if allowed else os.cpu_count()
+    text = "\n".join([platform.machine(), platform.processor(), str(n_cores), *known])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def options() -> dict[str, Any]:

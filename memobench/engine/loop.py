@@ -14,6 +14,7 @@ from memobench.engine import compiling, devices, lanes
 from memobench.engine.lanes import State
 from memobench.engine.policy import Job, Policy
 from memobench.engine.program import compile_program
+from memobench.engine.signature import Signature
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 # Nor more often than takes this share of the time.
@@ -62,6 +63,12 @@ def train(
     if checkpoints:
         policy.save_finished(checkpoints)
     return policy.result(trained.compile_seconds)
+
+
+def compile_ahead(signature: Signature, n_lanes: int, n_instances: int) -> None:
+    """Compiles the program of lanes that are filled later, while others train."""
+    width = devices.round_up_to_devices(n_lanes)
+    compiling.call_timed(compile_program, signature, width, n_instances)
 
 
 def narrow_width(width: int, n_jobs: int) -> int:

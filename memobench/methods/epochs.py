@@ -27,6 +27,9 @@ LINEAR, COSINE, ROOT = range(3)
 class Schedule(NamedTuple):
     """The learning rate over the epochs of a training, as numbers, or arrays along lanes.
 
+    No registered kind: lanes of one program differ in it, and the ids and columns of a `Training`
+    hold its numbers flat, which a kind's own fields could not be.
+
     Attributes:
       first: rate of the first epoch.
       last: rate reached after the last.
@@ -80,7 +83,7 @@ class EpochPolicy(engine.Policy):
 
     def __init__(self, pack: Pack) -> None:
         self.signature: Signature = pack.signature
-        self.seconds, self.runs = pack.seconds, pack.runs
+        self.seconds, self.runs = pack.weight, pack.runs
         # Of the jobs in the lanes, set by `lane_inputs`.
         self._schedule, self._epochs_R = Schedule(np.zeros(0), np.zeros(0)), np.zeros(0)
         self._jobs: Sequence[Any] = ()

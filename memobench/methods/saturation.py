@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench.core.module import Module
+from memobench.core.module import Module, has_attention
 from memobench.core.run import Run
 from memobench.theory import SATURATED_ATTENTION
 
@@ -37,7 +37,7 @@ def largest_attention(run: Run, variables: Any) -> np.ndarray:
       ValueError: the architecture has no attention.
     """
     module = run.module()
-    if not module.attends:
+    if not has_attention(module):
         raise ValueError(f"{run.architecture.name} has no attention to look at")
     task = run.task
     return largest_of_module(

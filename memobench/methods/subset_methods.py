@@ -55,10 +55,14 @@ class SubsetMethod(ByTraining):
         super().check_run(run)
 
     def pack_key(self, run: Run) -> Hashable:
+        # Of sets of about one size the smaller are padded to the largest.
+        return self.pack_key_of_accelerators(run), round_up(run.task.n_examples)
+
+    def pack_key_of_accelerators(self, run: Run) -> Hashable:
+        """Sets of all sizes may share a program."""
         task: Any = run.task
         own = self.training.signature(structure(run.module()), task.without_count(), subsets=True)
-        # Of sets of about one size the smaller are padded to the largest.
-        return type(self), own, round_up(task.n_examples)
+        return type(self), own
 
     def program(self, pack: Pack) -> Signature:
         """That of the largest task; every training is on a part of its examples."""

@@ -23,6 +23,8 @@ GIVE_UP = ((0.5, 0.9), (0.75, 0.97))
 # Widths of thresholds, in logarithms of the number of examples.
 _WIDTH_W = np.geomspace(0.01, 0.5, 16)
 _GRID = 400
+# Trainings fail that know less than this share of their median.
+FAILING = 0.8
 
 
 class Estimate(NamedTuple):
@@ -38,6 +40,15 @@ class Trial(NamedTuple):
 
     n_examples: int
     complete: bool
+
+
+def count_failed(bits: np.ndarray) -> int:
+    """The number of trainings that know far less than half of their like.
+
+    >>> count_failed(np.array([[2.9, 3.0], [2.3, 3.1]]))
+    1
+    """
+    return int((bits < FAILING * np.median(bits)).sum())
 
 
 def is_complete(known: int, n_examples: int) -> bool:

@@ -154,9 +154,10 @@ class GPTModule(Module):
         read = (length if self.whole else 1) * 3 * self.vocab_size
         return self.n_layers * length * block + read
 
-    def attention_maps(self) -> tuple[str, ...]:
+    def parts(self) -> dict[str, tuple[str, ...]]:
         names = ("query", "key", "bias_query", "bias_key")
-        return tuple(f"layer{layer}_{name}" for layer in range(self.n_layers) for name in names)
+        maps = tuple(f"layer{layer}_{name}" for layer in range(self.n_layers) for name in names)
+        return {"attention_maps": maps}
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes of products of two matrices: each head's queries and keys, output and value."""

@@ -51,9 +51,9 @@ class LinearMemoryModule(TabledModule):
             "unembedding": directions,
         }
 
-    def read_out(self) -> tuple[str, ...]:
+    def parts(self) -> dict[str, tuple[str, ...]]:
         """The logits are linear in the memory: keys and values are fixed."""
-        return ("memory",)
+        return {"read_out": ("memory",)}
 
     def symmetries(self, task: Any) -> int:
         """All but a matrix of rank d_model, of which a shift of all rows changes nothing."""

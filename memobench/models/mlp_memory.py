@@ -89,9 +89,9 @@ class MLPMemoryModule(TabledModule):
             **({} if self.tied else {"unembedding": directions}),
         }
 
-    def read_out(self) -> tuple[str, ...]:
+    def parts(self) -> dict[str, tuple[str, ...]]:
         """The parameters that map the neurons linearly to logits; values are fixed."""
-        return ("mlp_out",)
+        return {"read_out": ("mlp_out",)}
 
     def symmetries(self, task: Any) -> float | None:
         """All but logits of a rank, of which a shift of all changes nothing.

@@ -192,9 +192,10 @@ class ModernModule(Module):
         """Floats that the feed-forward block keeps at a position."""
         return 5 * self.d_mlp
 
-    def attention_maps(self) -> tuple[str, ...]:
+    def parts(self) -> dict[str, tuple[str, ...]]:
         names = [x for x in self.heads.parameters() if x.startswith(("query", "key"))]
-        return tuple(f"layer{layer}_{name}" for layer in range(self.n_layers) for name in names)
+        maps = tuple(f"layer{layer}_{name}" for layer in range(self.n_layers) for name in names)
+        return {"attention_maps": maps}
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes of products of two matrices, and how many there are of them."""

@@ -117,15 +117,14 @@ class PlainTransformer(Module):
         """Width of a head's input."""
         return self.d_head if self.compress else self.d_model
 
-    def read_out(self) -> tuple[str, ...]:
-        """The parameters that map what the last heads and neurons hold linearly to logits."""
-        last = f"layer{self.n_layers - 1}"
-        names = (f"{last}_output", f"{last}_mlp_out", "unembedding")
-        return ("decompress", *names) if self.compress else names
-
-    def attention_maps(self) -> tuple[str, ...]:
-        layers = range(self.n_layers)
-        return tuple(f"layer{layer}_{name}" for layer in layers for name in ("query", "key"))
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        layers, last = range(self.n_layers), f"layer{self.n_layers - 1}"
+        read_out = (f"{last}_output", f"{last}_mlp_out", "unembedding")
+        maps = tuple(f"layer{layer}_{name}" for layer in layers for name in ("query", "key"))
+        return {
+            "read_out": ("decompress", *read_out) if self.compress else read_out,
+            "attention_maps": maps,
+        }
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes (m, r, n) of every head's products, of queries and keys and of output and value."""
@@ -198,10 +197,10 @@ class _Dana(WithHeads):
 class AttentionOnly(_Dana):
     """The attention-only Transformer (AoT).
 
-    `heads` chooses the parameterisation of Dana et al. (2025): `full` is that of their equations
-    (W_Q, W_K, W_V in R^{d_head x d_model}), `compressed` that of their released experiments (one
-    shared map into R^{d_head} before all heads and one back). *Narrow* heads, which memorize most
-    per parameter, are full heads with d_head < d_model.
+    `heads` chooses the parameterisation of Dana et al. (2025): "compressed", the default, is that
+    of their released experiments (one shared map into R^{d_head} before all heads and one back),
+    "full" that of their equations (W_Q, W_K, W_V in R^{d_head x d_model}). *Narrow* heads, which
+    memorize most per parameter, must be asked for: heads="full" with d_head < d_model.
     """
 
     def module(self, task: Any) -> "Transformer":
@@ -224,7 +223,8 @@ class AttentionOnly(_Dana):
 class MLP(_Dana):
     """The MLP Transformer: attention followed by a residual MLP of width d_mlp in every layer.
 
-    The published sweep over widths begins at d_mlp = 0.
+    Its heads are those of AttentionOnly: "compressed" unless heads="full". The published sweep over
+    widths begins at d_mlp = 0.
     """
 
     theorems: ClassVar[dict] = {
@@ -285,8 +285,6 @@ class Transformer(PlainTransformer, TabledModule):
 
     On accelerators all places of a layer are computed at once: few kernels, few bytes.
     """
-
-    attends = True
 
     def setup(self) -> None:
         super().setup()

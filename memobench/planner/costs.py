@@ -22,12 +22,12 @@ from memobench.planner import packing
 # number that is held for an example: orders of magnitude.
 PROGRAM_SECONDS, STEP_SECONDS, FLOP_SECONDS, ACTIVATION_SECONDS = 3.0, 5e-4, 3e-11, 1.5e-9
 # Measured seconds over those estimated, by the beginning of a device's name: by the packs of
-# published rows, on the GPUs beside those of other processes.
+# published rows, on the H100 beside up to fourteen other processes.
 FACTORS = {
     "AMD EPYC, 2 cores": 1.0,
     "Intel(R) Xeon(R) Processor, 2 cores": 1.0,
-    "NVIDIA H100": 8.0,
-    "NVIDIA H200": 2.5,
+    "NVIDIA H100": 3.3,
+    "NVIDIA H200": 1.0,
 }
 
 
@@ -76,7 +76,7 @@ def predict(
 def estimate_seconds(pack: Pack, n_programs: int) -> float:
     """Seconds of a pack that compiles so many programs, on a device whose factor is 1."""
     if pack.platform != "cpu":
-        return n_programs * packing.COMPILE_SECONDS + pack.seconds
+        return n_programs * packing.COMPILE_SECONDS["gpu"] + pack.weight
     costs = [run.method.cost(run, pack.module) for run in pack.runs]
     in_turn = max(*(x.sequential_steps for x in costs), sum(x.steps for x in costs) / pack.slots)
     n_flops = sum(x.steps * x.flops_per_step for x in costs)

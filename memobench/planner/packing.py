@@ -26,14 +26,15 @@ from memobench.tasks.tokens import EVALUATED_AT_ONCE, TokenTask
 # Orders of magnitude that only choose packs; no result depends on them, and what is measured (see
 # `costs`) never changes them, for a resumed sweep must find the packs that it left. A pack that
 # does not fit after all is halved by the worker that trains it.
-COMPILE_SECONDS = 5.0
+COMPILE_SECONDS = {"cpu": 5.0, "gpu": 10.0}
 FLOPS_PER_SECOND = 2e10
 # Accelerators are bound by memory: seconds of a step for each of its activations, and the share of
 # these that they hold. Within three times what programs took on an H100 and hold there, by
 # results/performance/first_light.md and accelerators.md.
 ACTIVATION_SECONDS, HELD = 9e-12, {"cpu": 1.0, "gpu": 0.5}
-# The least that a step takes: on an accelerator 60 kernels of 2 µs.
-STEP_SECONDS = {"cpu": 0.0, "gpu": 1.2e-4}
+# The least that a step takes: on an accelerator what starts its kernels, and the host between
+# chunks, decide. By the packs of published capacities on an H200, as are its compilations.
+STEP_SECONDS = {"cpu": 0.0, "gpu": 1.6e-3}
 # Trials of searches that train at a time. On a CPU more are no faster, and others wait for them;
 # of one alone XLA makes products of matrices without an axis of lanes, which take longer.
 LEAST_TRIALS, TRIALS = {"cpu": 2}, {"cpu": 8}
@@ -41,6 +42,9 @@ MAX_RUNS = {"cpu": 16, "gpu": 4096}
 # Memory that the runs of a pack may take: a CPU works fastest within its caches.
 WORKING_SET_BYTES = {"cpu": 2**25}
 MEMORY_BYTES = {"cpu": 4 * 2**30, "gpu": 16 * 2**30, "tpu": 8 * 2**30}
+
+# A module, and the examples of a step; 0 on a CPU, where those of a pack are about equal.
+Size = tuple[Module, int]
 
 
 def make_pack(
@@ -55,15 +59,16 @@ def make_pack(
     """
     modules = [run.module() for run in runs]
     each = zip(modules, runs, strict=True)
-    if len({(run.method.pack_key(run), _steps(module, run)) for module, run in each}) != 1:
+    if len({(_pack_key(run, platform), _steps(module, run)) for module, run in each}) != 1:
         raise ValueError("these runs differ in more than sizes, seeds and learning rates")
     padded = module or enclose(modules)
     costs = [run.method.cost(run, padded) for run in runs]
-    work = sum(x.steps * x.flops_per_step for x in costs)
+    largest = _find_largest(runs, platform)
+    work = sum(predicted_work(run, padded) * _padding(run, largest) for run in runs)
     true_work = sum(map(predicted_work, runs, modules))
     slots = _slots(runs, padded, platform, n_devices)
     share = math.ceil(slots / n_devices)
-    of_step = step_seconds(padded, runs[0], platform)
+    of_step = step_seconds(padded, largest, platform)
     steps, longest = sum(x.steps for x in costs), max(x.sequential_steps for x in costs)
     return Pack(
         runs=tuple(runs),
@@ -71,7 +76,7 @@ def make_pack(
         slots=slots,
         waste=1 - true_work / work,
         memory_bytes=memory_shared(runs) + share * _memory_with_evaluation(padded, runs, platform),
-        seconds=_seconds(of_step * steps * share / slots, max(longest, steps / slots), platform),
+        weight=_seconds(of_step * steps * share / slots, max(longest, steps / slots), platform),
         platform=platform,
         n_devices=n_devices,
     )
@@ -101,7 +106,7 @@ def subset(pack: Pack, runs: Sequence[Run]) -> Pack:
     return dataclasses.replace(reduced, slots=min(reduced.slots, pack.slots))
 
 
-def programs(pack: Pack) -> set[Hashable]:
+def programs(pack: Pack) -> set[tuple[Any, int, int]]:
     """The programs that a pack needs; equal ones are compiled once."""
     run = pack.runs[0]
     if run.method.cost(run, pack.module).closed_form:
@@ -123,9 +128,9 @@ def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
     groups = collections.defaultdict(list)
     for run in runs:
         module = run.module()
-        groups[run.method.pack_key(run)].append((module, run))
+        groups[_pack_key(run, platform)].append((module, run))
     packs = [pack for group in groups.values() for pack in _plan_group(group, platform, n_devices)]
-    return sorted(packs, key=lambda pack: -pack.seconds)
+    return sorted(packs, key=lambda pack: -pack.weight)
 
 
 def plan_rest(
@@ -149,7 +154,7 @@ def plan_rest(
     kept = {run.run_id for pack in whole for run in pack.runs}
     rest = [run for run in runs if run.run_id in left and run.run_id not in kept]
     found = whole + plan(rest, platform, n_devices)
-    return sorted(found, key=lambda pack: -pack.seconds)
+    return sorted(found, key=lambda pack: -pack.weight)
 
 
 def predicted_work(run: Run, module: Module) -> float:
@@ -183,6 +188,28 @@ def memory_shared(runs: Sequence[Run]) -> float:
     return largest * len({run.task.seed for run in runs if _holds_contexts(run)} or {0})
 
 
+def _pack_key(run: Run, platform: str) -> Hashable:
+    method = run.method
+    return method.pack_key(run) if platform == "cpu" else method.pack_key_of_accelerators(run)
+
+
+def _find_largest(runs: Sequence[Run], platform: str) -> Run:
+    """The run whose steps read most examples, to which those of the others are padded.
+
+    On a CPU sets of a pack are of about one size.
+    """
+    return runs[0] if platform == "cpu" else max(runs, key=_n_rows)
+
+
+def _n_rows(run: Run) -> int:
+    return run.method.cost(run).rows_per_step
+
+
+def _padding(run: Run, largest: Run) -> float:
+    """The factor by which a run's work grows where it is padded to the examples of another."""
+    return max(1.0, _n_rows(largest) / _n_rows(run))
+
+
 def _holds_contexts(run: Run) -> bool:
     """True where a pack holds the sets of all seeds, and lanes evaluate theirs side by side."""
     return not (isinstance(run.task, TokenTask) or run.method.cost(run).closed_form)
@@ -193,7 +220,7 @@ def _memory_with_evaluation(module: Module, runs: Sequence[Run], platform: str) 
 
     On accelerators steps and evaluations follow each other.
     """
-    lane = memory_per_lane(module, runs[0], platform)
+    lane = memory_per_lane(module, _find_largest(runs, platform), platform)
     if platform != "cpu" or not _holds_contexts(runs[0]):
         return lane
     n_rows = min(EVALUATED_AT_ONCE, max(run.task.n_examples for run in runs))
@@ -231,59 +258,65 @@ def _steps(module: Module, run: Run) -> int | None:
 
 
 def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) -> Iterator[Pack]:
-    by_module: dict[Module, list[Run]] = collections.defaultdict(list)
+    by_size: dict[Size, list[Run]] = collections.defaultdict(list)
     for module, run in group:
-        by_module[module].append(run)
-    example = group[0][1]
-    work = functools.lru_cache(maxsize=None)(lambda module: step_seconds(module, example, platform))
-    modules = sorted(by_module, key=lambda module: (work(module), repr(module)))
-    costs = [[run.method.cost(run, x) for run in by_module[x]] for x in modules]
+        by_size[module, 0 if platform == "cpu" else _n_rows(run)].append(run)
+    example = {n_rows: runs[0] for (_, n_rows), runs in by_size.items()}
+
+    @functools.cache
+    def work(module: Module, n_rows: int) -> float:
+        return step_seconds(module, example[n_rows], platform)
+
+    sizes = sorted(by_size, key=lambda size: (work(*size), repr(size)))
+    costs = [[run.method.cost(run, x[0]) for run in by_size[x]] for x in sizes]
     total = [sum(cost.steps for cost in each) for each in costs]
     longest = [max(cost.sequential_steps for cost in each) for each in costs]
 
-    stops = _cuts(modules, work, total, longest, platform, n_devices)
+    stops = _cuts(sizes, work, total, longest, platform, n_devices)
     for start, stop in reversed(list(itertools.pairwise([0, *stops]))):
-        chosen = modules[start:stop]
+        chosen = sizes[start:stop]
+        module = enclose([each for each, _ in chosen])
         longest_first = sorted(
-            itertools.chain.from_iterable(by_module[module] for module in chosen),
+            itertools.chain.from_iterable(by_size[size] for size in chosen),
             key=lambda run: -run.method.steps,
         )
         by_steps = collections.defaultdict(list)
         for run in longest_first:
-            by_steps[_steps(chosen[0], run)].append(run)
+            by_steps[_steps(chosen[0][0], run)].append(run)
         for runs in by_steps.values():
             for fitting in _by_seeds(runs, platform):
-                yield from _split(fitting, enclose(chosen), platform, n_devices)
+                yield from _split(fitting, module, platform, n_devices)
 
 
 def _cuts(
-    modules: Sequence[Module],
-    work: Callable[[Module], float],
+    modules: Sequence[Size],
+    work: Callable[[Module, int], float],
     total: Sequence[int],
     longest: Sequence[int],
     platform: str,
     n_devices: int,
 ) -> list[int]:
-    """The ends of the packs of least predicted time, in a list of modules M of sizes P.
+    """The ends of the packs of least predicted time, in a list of models M of sizes P.
 
     Args:
-      modules: in the order of their work.
-      work: seconds of a step of a module, by `step_seconds`.
-      total: steps of all runs of each module.
+      modules: with the examples of a step, in the order of their work.
+      work: seconds of a step of both, by `step_seconds`.
+      total: steps of all runs of each.
       longest: the most of these that follow one another.
       platform: see `plan`.
       n_devices: see `plan`.
     """
     if len(modules) == 1:
         return [1]
-    sizes = [paddable_sizes(module) for module in modules]
-    size_MxP = np.array([list(size.values()) for size in sizes]).reshape(len(sizes), -1)
+    sizes = [paddable_sizes(module) for module, _ in modules]
+    size_MxP = np.array([[*size.values(), n] for size, (_, n) in zip(sizes, modules, strict=True)])
     done_M, longest_M = np.cumsum([0, *total]), np.asarray(longest)
 
     @functools.cache
     def padded_work(*padded: int) -> float:
-        largest: dict[str, Any] = dict(zip(sizes[0], padded, strict=True))
-        return work(modules[0].clone(**largest))
+        *largest, n_rows = padded
+        of_module: dict[str, Any] = dict(zip(sizes[0], largest, strict=True))
+        return work(modules[0][0].clone(**of_module), n_rows)
 
     best_M, begins = np.zeros(len(modules) + 1), [0]
     for stop in range(1, len(modules) + 1):
@@ -296,7 +329,7 @@ def _cuts(
         steps_M = np.maximum.accumulate(longest_M[:stop][::-1])[::-1]
         all_work_M = work_M * (done_M[stop] - done_M[:stop]) / n_devices
         seconds_M = _seconds(all_work_M, steps_M, platform)
-        seconds_M += best_M[:stop] + COMPILE_SECONDS
+        seconds_M += best_M[:stop] + _of_platform(COMPILE_SECONDS, platform)
         begins.append(int(np.argmin(seconds_M)))
         best_M[stop] = seconds_M[begins[-1]]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench.analysis.freedom import count_freedom
 from memobench.board import capacity_summary
-from memobench.methods.thresholds import Estimate
+from memobench.board.table import COLUMNS, FAILED
+from memobench.methods.thresholds import FAILING, Estimate
 from memobench.report import tables
 from memobench.report.drawing import draw_labelled_lines, subplots
 from memobench.report.names import form_name, name_entry
@@ -75,7 +75,7 @@ def forms(table: pd.DataFrame) -> str:
 def ratios(table: pd.DataFrame) -> str:
     """A Markdown table of bits per parameter, and of attention over MLP, a row for each budget."""
     contests = capacity_summary.select_complete(capacity_summary.contests(table))
-    rows = []
+    rows, failed = [], []
     for contest in contests:
         known = _summaries(contest)
         over = _ratio(contest.best[_ATTENTION], contest.best[_MLP])
@@ -84,13 +84,21 @@ def ratios(table: pd.DataFrame) -> str:
                 "parameters": f"{contest.budget:,}",
                 **{
                     side: _interval(_per_parameter(known[side], "bits"), 2)
+                    + FAILED * _fails_often(known[side])
                     for side in (_BOTH, _MLP, _ATTENTION, WIDE)
                     if side in known
                 },
                 "attention alone / MLP": _interval(over, 2),
             }
         )
-    return tables.markdown(pd.DataFrame(rows), {})
+        failed += [
+            f"{row['failed']} of {row['tables'] * row['inits']}"
+            for row in known.values()
+            if _fails_often(row)
+        ]
+    note = f"\n\n{FAILED} Failed trainings, which know less than {FAILING:.0%} of their median: "
+    shown = tables.markdown(pd.DataFrame(rows), {})
+    return shown + (f"{note}{', '.join(failed)}." if failed else "")
 
 
 def draw(table: pd.DataFrame) -> "Figure":
@@ -202,11 +210,7 @@ def _width(contests: Sequence[capacity_summary.Contest]) -> str:
     if not wide:
         return ""
     over = [_ratio(run, mlp).value for run, mlp in wide]
-    redundant = [1 - count_freedom(run) / run["n_params"] for run, _ in wide]
-    return (
-        f"With heads as wide as the model it knows {_range(over)} times as many: "
-        f"{_range(redundant, '.0%')} of its parameters are redundant."
-    )
+    return f"With heads as wide as the model it knows {_range(over)} times as many."
 
 
 def _has_narrow(contests: Sequence[capacity_summary.Contest]) -> bool:
@@ -218,8 +222,8 @@ def _design(contests: Sequence[capacity_summary.Contest]) -> str:
     runs = [contest.best[_MLP] for contest in contests]
     tokens = _range([run["vocab_size"] for run in runs], "d")
     return (
-        f"Measured on as many pairs of {tokens} tokens as parameters, each followed by a random "
-        f"token, after {runs[-1]['steps']:,} steps of full-batch Adam."
+        f"Measured on as many pairs of {tokens} tokens as parameters, after "
+        f"{runs[-1]['steps']:,} steps of full-batch Adam."
     )
 
 
@@ -249,6 +253,10 @@ def _estimate(row: Any, name: str, per: float = 1) -> Estimate:
 
 def _per_parameter(row: Any, name: str) -> Estimate:
     return _estimate(row, name, row["n_params"])
+
+
+def _fails_often(row: Any) -> bool:
+    return row["failed"] >= COLUMNS["bits_per_parameter"].failed * row["tables"] * row["inits"]
 
 
 def _interval(estimate: Estimate, digits: int) -> str:

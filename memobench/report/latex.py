@@ -25,6 +25,7 @@ _SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
+    "†": r"\textdagger{}",
     "`": r"\textasciigrave{}",
     # After the end of a row these would be its options.
     **{character: f"{{{character}}}" for character in "[]*"},

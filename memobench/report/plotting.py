@@ -1,4 +1,4 @@
-"""A picture of any table of results, means over seeds with 95% intervals, a line for each hue."""
+"""Any table of results as means over seeds with 95% intervals, and a picture of these."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,7 @@ from memobench.analysis import estimates
 from memobench.analysis import seeds as analysis
 from memobench.common import notation
 from memobench.common.errors import require, short_repr, suggest
+from memobench.core.architecture import read_family
 from memobench.methods.capacity import means_of_tables
 from memobench.report.drawing import arms, possible_range, subplots
 from memobench.report.names import display_name
@@ -23,6 +24,34 @@ _PER_PARAMETER = "_per_parameter"
 _USUAL = ("n_params", "architecture", "d_model", "n_heads", "protocol")
 # Without these rows are no configurations.
 _NEEDED = (*_USUAL, "status", "method", "task", "n_examples", "seed")
+
+
+def summarize(table: pd.DataFrame, y: str = "bits") -> pd.DataFrame:
+    """The means of a measure over seeds, with their 95% intervals, a row for each configuration.
+
+    Capacities are means over label tables already, and have the intervals over these.
+
+    Args:
+      table: of `memobench.run`, `memobench.load_results` or `memobench.published`.
+      y: a column of numbers, or "bits_per_parameter" and the like.
+
+    Returns:
+      What tells the configurations apart, `family`, `seeds` (NaN for capacities), y, and both ends
+      of its interval: y with `_low` and `_high`, NaN for a single seed.
+
+    Raises UserError for a column that the table lacks, or that has no numbers.
+
+    >>> import memobench
+    >>> means = summarize(memobench.published("dana2025/heads", "paper"), "accuracy")
+    >>> list(means)[-4:]
+    ['seeds', 'accuracy', 'accuracy_low', 'accuracy_high']
+    """
+    found = _estimate(table, y)
+    rows: list[Any] = found.to_dict("records")
+    found["family"] = list(map(read_family, rows))
+    shown = analysis.distinguishing_columns(found, _USUAL)
+    names = [*shown, "family", "seeds", y, f"{y}_low", f"{y}_high"]
+    return found.reset_index(drop=True).reindex(columns=names)
 
 
 def plot(
@@ -54,20 +83,7 @@ def plot(
     >>> axes.get_xlabel(), axes.get_ylabel()
     ('heads H', 'accuracy')
     """
-    require(
-        isinstance(table, pd.DataFrame),
-        f"table must be a table, such as memobench.load_results(FOLDER), got {short_repr(table)}.",
-    )
-    for argument, column in (("y", y), ("x", x), ("hue", hue)):
-        require(
-            isinstance(column, str),
-            f"{argument} must be a name of a column, got {short_repr(column)}.",
-        )
-    lacking = [name for name in _NEEDED if name not in table]
-    require(
-        not lacking,
-        f"the table lacks {', '.join(lacking)}; give whole rows of memobench.load_results(FOLDER)",
-    )
+    _require_rows(table, x=x, y=y, hue=hue)
     points = _points(table, x, y, hue)
     if axis is None:
         _, ((axis,),) = subplots(1, 1, (8.5, 4.5))
@@ -93,35 +109,73 @@ def plot(
     return axis
 
 
+def _require_rows(table: Any, **columns: Any) -> None:
+    """Raises UserError for what is not whole rows of results, or not names of columns."""
+    require(
+        isinstance(table, pd.DataFrame),
+        f"table must be a table, such as memobench.load_results(FOLDER), got {short_repr(table)}.",
+    )
+    for argument, column in columns.items():
+        require(
+            isinstance(column, str),
+            f"{argument} must be a name of a column, got {short_repr(column)}.",
+        )
+    lacking = [name for name in _NEEDED if name not in table]
+    require(
+        not lacking,
+        f"the table lacks {', '.join(lacking)}; give whole rows of memobench.load_results(FOLDER)",
+    )
+
+
 def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
     """A row for each configuration, with x, hue, y and both arms of its interval."""
-    measure = y.removesuffix(_PER_PARAMETER)
     specs = [*configuration(), "family"]
     for name in (x, hue):
         fix = suggest(name, [*analysis.distinguishing_columns(table, _USUAL), "family"], 0.6)
         known = name in all_columns() or name not in table
         foreign = "" if known else ", or its kind's file was not loaded"
         require(name in specs, f"{name!r} does not tell configurations apart{foreign}{fix}")
+    found = _estimate(table, y)
+    if "family" in (x, hue):
+        of: list[Any] = found.to_dict("records")
+        found["family"] = [display_name(row) for row in of]
+    found = found.dropna(subset=[x, hue, y])
+    require(len(found), _no_numbers(x, y))
+    return pd.DataFrame(
+        {
+            "x": found[x],
+            "hue": found[hue],
+            "y": found[y],
+            "down": (found[y] - found[f"{y}_low"]).fillna(0),
+            "up": (found[f"{y}_high"] - found[y]).fillna(0),
+        }
+    )
+
+
+def _no_numbers(*columns: str) -> str:
+    named = " and ".join(repr(name.removesuffix(_PER_PARAMETER)) for name in columns)
+    return f"no row has numbers in {named}. Choose other columns."
+
+
+def _estimate(table: pd.DataFrame, y: str) -> pd.DataFrame:
+    """A row for each configuration, with y and both ends of its interval."""
+    _require_rows(table, y=y)
+    measure, specs = y.removesuffix(_PER_PARAMETER), [*configuration(), "family"]
     require(y not in specs, f"y must be a measure, got {y!r}, which tells configurations apart.")
     require(
         measure in table, f"{measure!r} is not a column here{suggest(measure, measures(), 0.6)}"
     )
     rows = table[table["status"] == "ok"]
     rows = rows.assign(**{measure: pd.to_numeric(rows[measure], errors="coerce")})
-    none = f"no row has numbers in {x!r} and {measure!r}. Choose other columns."
-    require(rows[measure].notna().any(), none)
+    require(rows[measure].notna().any(), _no_numbers(measure))
     found = _means_and_intervals(rows, measure)
-    if "family" in (x, hue):
-        of: list[Any] = found.to_dict("records")
-        found["family"] = [display_name(row) for row in of]
-    found = found.dropna(subset=[x, hue, measure])
-    require(len(found), none)
     per = found["n_params"] if y != measure else 1
     least, most = possible_range(measure, found)
-    down, up = arms(found[measure], found[f"{measure}_interval"], least, most) / np.asarray(per)
-    return pd.DataFrame(
-        {"x": found[x], "hue": found[hue], "y": found[measure] / per, "down": down, "up": up}
-    )
+    down, up = arms(found[measure], found[f"{measure}_interval"], least, most)
+    mean = found[measure] / per
+    # Without an interval both ends are unknown.
+    end = mean.where(found[f"{measure}_interval"].notna())
+    return found.assign(**{y: mean, f"{y}_low": end - down / per, f"{y}_high": end + up / per})
 
 
 def _means_and_intervals(rows: pd.DataFrame, measure: str) -> pd.DataFrame:

@@ -8,6 +8,7 @@ import ast
 import contextlib
 import functools
 import importlib.util
+import logging
 import os
 import pathlib
 import pickle
@@ -37,6 +38,8 @@ STOP_SECONDS = 60
 # NVIDIA's MPS, which runs programs of several processes on a GPU at once.
 _MPS = "nvidia-cuda-mps-control"
 
+
+_log = logging.getLogger("memobench")
 
 # What a worker does, called with its number.
 Work = Callable[[int], None]
@@ -81,10 +84,7 @@ class Launcher:
         self._logs.mkdir(exist_ok=True)
         self._gpus = [] if self.words else _list_gpus()
         self._each = -(-self.n // max(1, len(self._gpus)))
-        self._started_mps = (
-            bool(self._gpus and self._each > 1 and shutil.which(_MPS))
-            and not subprocess.run([_MPS, "-d"], capture_output=True, check=False).returncode
-        )
+        self._started_mps = bool(self._gpus) and self._each > 1 and _start_mps()
 
     def start(self, work: Work, n: int) -> None:
         """Starts n further workers."""
@@ -195,6 +195,21 @@ def _list_gpus() -> list[str]:
         return [x for x in visible.split(",") if x]
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
     return re.findall(r"^GPU (\d+):", listed.stdout, re.MULTILINE)
+
+
+def _start_mps() -> bool:
+    """Starts MPS if it does not run, which a warning says where it cannot; True if this did."""
+    refused = "this machine does not have it"
+    if shutil.which(_MPS):
+        started = subprocess.run([_MPS, "-d"], capture_output=True, text=True, check=False)
+        if not started.returncode:
+            return True
+        asked = subprocess.run([_MPS], input=b"get_server_list", capture_output=True, check=False)
+        if not asked.returncode:  # Someone else's.
+            return False
+        refused = " ".join((started.stderr or started.stdout).split())
+    _log.warning("workers take turns on a GPU, for MPS does not start: %s", refused)
+    return False
 
 
 class Ray(Launcher):

@@ -6,6 +6,7 @@ at one folder.
 
 import collections
 import contextlib
+import dataclasses
 import functools
 import logging
 import math
@@ -29,6 +30,7 @@ from memobench.common.notation import pluralize
 from memobench.core.cells import check_code
 from memobench.core.columns import text_matching
 from memobench.core.run import Pack, Run
+from memobench.engine import compiling
 from memobench.optimizers import Optimizer
 from memobench.planner import costs, packing
 from memobench.runtime import launch, local, worker, workers
@@ -97,6 +99,7 @@ def run(
         require(results is not None, "processes=N needs results=FOLDER, one that all workers share")
         # What this process takes of a GPU's memory, workers lack.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    compiling.keep_programs()
     wanted = {run.run_id: run for run in _list_runs(runs)}
     _check(wanted.values())
     if launcher:
@@ -134,7 +137,9 @@ def _describe_saved(wanted: Set[str], workspace: worker.Workspace, results: Any)
 
 @settings.pin
 def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
-    """The packs in which runs would train on this machine.
+    """The packs in which runs would train on this machine, each with its predicted `seconds`.
+
+    `memobench run --dry_run` also learns from the times of runs that --results holds.
 
     Args:
       runs: in any order; equal runs count once.
@@ -149,19 +154,24 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
         require(known, f"done must hold ids of runs, got {short_repr(x)}. Give table['run_id']")
     _check(runs)
     missing = {run.run_id for run in runs} - done
-    return packing.plan_rest(runs, missing, jax.default_backend(), local.n_devices())
+    packs = packing.plan_rest(runs, missing, jax.default_backend(), local.n_devices())
+    each = zip(packs, predict(packs).seconds, strict=True)
+    return [dataclasses.replace(pack, seconds=seconds) for pack, seconds in each]
 
 
-def predict(packs: Iterable[Pack], rows: Iterable[dict[str, Any]] = ()) -> costs.Prediction:
+def predict(
+    packs: Iterable[Pack], rows: Iterable[dict[str, Any]] = (), workers: int | None = None
+) -> costs.Prediction:
     """The predicted cost of packs on this machine.
 
     Args:
       packs: from `plan`.
       rows: of shards, whose times on this machine make the prediction better.
+      workers: their number on other machines, if they are there, as fast as this one.
     """
-    device, packs = jax.devices()[0], list(packs)
-    name = device_name(device)
-    return costs.predict(packs, name, local.n_workers(), rows)
+    name, packs = device_name(jax.devices()[0]), list(packs)
+    found = costs.predict(packs, name, workers or local.n_workers(), rows)
+    return dataclasses.replace(found, device=f"machines like {name}") if workers else found
 
 
 def _list_runs(runs: Iterable[Run]) -> list[Run]:
@@ -226,7 +236,10 @@ def _train_missing(
             place, work = launcher, launch.make_portable(work)
         else:
             place = local.Threads()
-            work = functools.partial(workers.work, workspace, runs, ids, packs, bar.add_steps)
+            # On a CPU it would take the cores that train.
+            ahead = jax.default_backend() != "cpu"
+            steps = bar.add_steps
+            work = functools.partial(workers.work, workspace, runs, ids, packs, steps, ahead)
         bar.add(packs, costs.predict(packs, device_name(jax.devices()[0]), place.n))
         place.begin(workspace.folder)
         stack.enter_context(contextlib.closing(place))

@@ -6,6 +6,7 @@ another. Runs whose training raises an error stay leased until the watching proc
 error and leases them itself: no other worker tries them.
 """
 
+import concurrent.futures
 import contextlib
 import functools
 import logging
@@ -17,10 +18,12 @@ from typing import Any
 
 import jax
 
+from memobench import engine
 from memobench.common import settings
 from memobench.common.errors import Unwritable, describe, escape_unprintable, require
 from memobench.common.notation import pluralize
 from memobench.core.run import Run
+from memobench.engine import compiling
 from memobench.planner import packing
 from memobench.runtime import launch, local, worker
 from memobench.runtime.leases import HeldLease, Lease, Leases
@@ -42,6 +45,7 @@ def work(
     missing: frozenset[str],
     packs: list[packing.Pack],
     on_steps: Callable[[packing.Pack, int], None],
+    ahead: bool,
     number: int,
     stop: threading.Event,
 ) -> None:
@@ -53,25 +57,31 @@ def work(
       missing: the ids of those that no older shard has.
       packs: to begin with, if they are planned already.
       on_steps: called with a pack and the number of model-steps done since its last call.
+      ahead: whether the program of the next pack is compiled while one trains.
       number: of the worker, by which workers begin with different packs.
       stop: an event that stops it at the next steps of its pack, which is saved.
     """
     leases, failures = workspace.leases, list[Lease]()
 
-    def check_stop(pack: packing.Pack, steps: int) -> None:
+    def count_steps(pack: packing.Pack, later: list[packing.Pack], steps: int) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
+        while later:  # Not before the first steps: the pack's own program comes first.
+            prepare(later.pop())
         on_steps(pack, steps)
 
     with contextlib.ExitStack() as stack:
+        prepare = stack.enter_context(_compile_beside()) if ahead else lambda pack: None
         packs = packs or _plan_free(workspace, runs, missing)
         while packs:
             first = number % len(packs)
-            for pack in packs[first:] + packs[:first]:
+            in_turn = packs[first:] + packs[:first]
+            for place, pack in enumerate(in_turn, 1):
                 if stop.is_set():
                     return
+                later = in_turn[place : place + 1]
                 try:
-                    worker.work(workspace, pack, functools.partial(check_stop, pack))
+                    worker.work(workspace, pack, functools.partial(count_steps, pack, later))
                 except KeyboardInterrupt:
                     if stop.is_set():
                         return
@@ -92,6 +102,25 @@ def work(
                 return
 
 
+@contextlib.contextmanager
+def _compile_beside() -> Iterator[Callable[[packing.Pack], Any]]:
+    """Yields a function that has another thread compile the program of a pack."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        try:
+            yield functools.partial(pool.submit, _compile)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@settings.pin
+def _compile(pack: packing.Pack) -> None:
+    # What cannot be compiled raises where the pack trains.
+    with contextlib.suppress(Exception):
+        for signature, n_lanes, n_instances in packing.programs(pack):
+            if isinstance(signature, engine.Signature):
+                engine.compile_ahead(signature, n_lanes, n_instances)
+
+
 def work_apart(
     folder: str,
     since: float,
@@ -110,10 +139,11 @@ def work_apart(
       missing: see `work`.
       number: see `work`.
     """
+    compiling.keep_programs()
     reader, leases = store.Reader(folder, since), Leases(folder)
     workspace = worker.Workspace(pathlib.Path(folder), reader, leases, sweep)
     with catch_signals() as stop:
-        work(workspace, runs, missing, [], lambda pack, steps: None, number, stop)
+        work(workspace, runs, missing, [], lambda pack, steps: None, False, number, stop)
 
 
 def _plan_free(

@@ -161,9 +161,9 @@ def shard_name(run_ids: Iterable[str]) -> str:
 def load_results(folder: Path) -> pd.DataFrame:
     """The table of a results folder: one row per run, with its provenance in further columns.
 
-    A file that is torn, changed, foreign or outdated is named in a warning and skipped. Where two
-    shards hold the same run, the row counts whose weights lie in the folder; of equal ones the
-    first by name.
+    A file that is torn, changed, foreign or outdated is named in a warning and skipped; a warning
+    also says that a folder holds no results. Where two shards hold the same run, the row counts
+    whose weights lie in the folder; of equal ones the first by name.
 
     Raises:
       UserError: the folder does not exist.
@@ -173,7 +173,10 @@ def load_results(folder: Path) -> pd.DataFrame:
     # Pages lie around the folder of shards, and would all be named as no shards.
     below = not any(map(_is_shard, shard_paths(folder))) and inner.is_dir()
     require(not below, f"results={str(folder)!r} holds no shards; did you mean {str(inner)!r}?")
-    return to_table(list(load_rows(folder).values()))
+    rows = list(load_rows(folder).values())
+    if not rows:
+        _log.warning("%s holds no results; %s", escape_unprintable(folder), first_step(folder))
+    return to_table(rows)
 
 
 def _is_shard(path: pathlib.Path) -> bool:

@@ -122,7 +122,7 @@ PROVENANCE = by_name(
 OPTIONAL_PROVENANCE = ("commit", "instruction_set", "n_devices")
 # Columns that must have a value in every row, and columns that must be present, even if empty.
 _REQUIRED = (*OF_RUNS, "task_seed", "status", "n_examples", "n_params", "n_params_memory")
-_PRESENT = (*_REQUIRED, *Task.shared_columns(), *Architecture.shared_columns(), *MEASURES)
+_PRESENT = (*_REQUIRED, *Task.shared_columns, *Architecture.shared_columns, *MEASURES)
 
 
 @cached_until_new_kind
@@ -239,7 +239,7 @@ def architecture_columns() -> list[str]:
 
 def _same_columns(family: type[Task] | type[Architecture]) -> list[str]:
     kinds = (kind.columns() for kind in family.kinds().values())
-    columns = merge(family.shared_columns(), *kinds)
+    columns = merge(family.shared_columns, *kinds)
     same = (name for name, column in columns.items() if column.over_seeds == "same")
     return [family.noun, *same]
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from memobench.common.errors import require
 from memobench.core.columns import integer, number
+from memobench.core.module import all_logits
 from memobench.core.task import Task
 from memobench.numerics import metrics
 
@@ -262,7 +263,7 @@ class TokenTask(Task):
             tokens_BxS = self.tokens(instance, examples_B)
         with jax.default_matmul_precision("highest"):
             if exact and not self.is_listed:
-                logits_BxN = module.all_logits(variables, tokens_BxS)
+                logits_BxN = all_logits(module, variables, tokens_BxS)
             else:
                 logits_BxN = jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(
                     tokens_BxS
@@ -300,7 +301,7 @@ class TokenTask(Task):
     def outputs(self, module: Any, variables: Any, data: Instance) -> jax.Array:
         tokens_TxS = self.tokens(data, jnp.arange(self.n_examples))
         if not self.is_listed:
-            return module.all_logits(variables, tokens_TxS)
+            return all_logits(module, variables, tokens_TxS)
         return jax.vmap(lambda tokens_S: module.apply(variables, tokens_S))(tokens_TxS)
 
     @property

@@ -1,5 +1,6 @@
 """Statistics of capacities: intervals by simulated coverage, grids of rates, trials, ranks."""
 
+import collections
 import itertools
 
 import numpy as np
@@ -201,6 +202,39 @@ def test_a_true_rank_is_in_its_range():
             for _, row in ranked.iterrows()
         )
     assert right / 200 >= 0.92
+
+
+@pytest.mark.parametrize("tables", [(8,) * 8, (8, 8, 8, 8, 24, 24, 24, 24)])
+def test_rare_failures_that_few_tables_lack_tell_no_equal_entries_apart(tables):
+    """Of every second entry one training in ten knows a quarter less; Student's alone errs."""
+    random, wrong = np.random.default_rng(5), collections.Counter()
+    for _ in range(150):
+        known = {
+            e: 1 + 0.02 * random.normal(size=n) - 0.25 * (e % 2) * ((random.random(n) < 0.1) - 0.1)
+            for e, n in enumerate(tables)
+        }
+        pairs = list(itertools.combinations(known.values(), 2))
+        wrong["ranks"] += entries(known)["rank_low"].max() > 1
+        alone = [capacity_summary.p_value_of_equal(*pair, 0.0) for pair in pairs]
+        wrong["Student's"] += any(holm(alone))
+    assert wrong["ranks"] / 150 <= 0.06
+    assert wrong["Student's"] / 150 >= 0.12
+
+
+def test_what_others_entries_lose_tells_nothing_of_ours():
+    random = np.random.default_rng(6)
+    found = pd.DataFrame(
+        {
+            "entry": ["high", "low", "broken"],
+            "by": ["memobench", "memobench", "you"],
+            "bits_T": [x + 0.02 * random.normal(size=8) for x in (2.0, 1.8, 1.5)],
+        }
+    )
+    found.loc[2, "bits_T"][0] = 0.0
+    ranked = capacity_summary.rank_entries(found)
+    assert ranked["rank_high"].tolist()[0] == 1
+    failing = capacity_summary.rank_entries(found.assign(by="memobench"))
+    assert failing["rank_high"].tolist()[0] > 1
 
 
 def test_equal_entries_are_never_told_apart():

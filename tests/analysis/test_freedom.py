@@ -11,13 +11,13 @@ from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
 from memobench.core.run import Run
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.experiments.pages.freedom import MODELS
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
 from memobench.models.mlp_memory import MLPMemory
 from memobench.models.modern import Modern
 from memobench.models.product_key_memory import ProductKeyMemory
-from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts

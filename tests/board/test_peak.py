@@ -9,6 +9,7 @@ from memobench.board import peak
 from memobench.common.errors import UserError
 from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
+from memobench.experiments.board import peak as drawn_peaks
 from memobench.methods.capacity import Capacity
 from memobench.methods.thresholds import Estimate
 from memobench.methods.training import Training
@@ -129,6 +130,15 @@ def test_the_page_says_attention_over_mlp_at_the_peak(table, tmp_path):
     said = experiment.figure.answer(table)
     assert "times the bits of the best MLP" in said
     assert "With wide heads" in said
+    found = peak.peaks(table)
+    assert (found["rank_low"] <= found.index + 1).all()
+    assert (found.index + 1 <= found["rank_high"]).all()
+    best = (found["bits"] / found["n_params"]).groupby(found["side"]).max()
+    over = best["attention alone"] / best["MLP"]
+    assert (
+        f"attention alone knows {over:.2f} to {over:.2f} times the MLP's bits"
+        in drawn_peaks.headline(found)
+    )
     sections = experiment.figure.sections(table)
     assert sections[-1].count("\n") == 4
     figure = experiment.figure.draw(experiment, "quick", table)

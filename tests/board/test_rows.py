@@ -160,8 +160,8 @@ def test_no_run_and_no_weights_make_no_row():
 def test_equal_differences_of_tables_tell_no_entries_apart():
     known_T = np.linspace(1.5, 2.5, 6)
     for other_T in (known_T, known_T + 0.1):
-        assert capacity_summary._p_value(known_T, other_T) == 1
-    assert capacity_summary._p_value(known_T, np.linspace(1.0, 2.2, 6)) < 0.05
+        assert capacity_summary.p_value_of_equal(known_T, other_T, 0.0) == 1
+    assert capacity_summary.p_value_of_equal(known_T, np.linspace(1.0, 2.2, 6), 0.0) < 0.05
 
 
 def test_the_preset_of_one_entry_is_ranked():

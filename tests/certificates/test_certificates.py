@@ -23,10 +23,11 @@ from memobench.common import strict_json
 from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.run import PackResult, Weights
-from memobench.methods.annealing import Annealing
+from memobench.experiments.capacity.own_models import RecallTransformer
+from memobench.experiments.capacity.own_tasks import FactualRecall
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods.training import Training
-from memobench.models.query_attention import QueryAttention
-from memobench.models.recall_transformer import RecallTransformer
 from memobench.models.transformer import MLP
 from memobench.numerics import metrics, precision
 from memobench.planner import packing
@@ -34,7 +35,6 @@ from memobench.runtime import verify, worker
 from memobench.store import results
 from memobench.tasks.associations import Associations
 from memobench.tasks.distributions import Distributions
-from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import entries, small
 

@@ -101,6 +101,28 @@ def test_a_fault_is_said_and_never_trained(own, fault, said):
         memobench.run([run], progress=False)
 
 
+class Trains(Module):
+    """It asks whether it trains, which nothing tells it."""
+
+    vocab_size: int
+
+    @nn.compact
+    def __call__(self, tokens_S, train):
+        return nn.Embed(self.vocab_size, self.vocab_size)(tokens_S).mean(0)
+
+
+def test_arguments_that_nothing_gives_are_named_with_their_line():
+    @kind("own")
+    class Asks(Architecture):
+        def module(self, task: Any) -> Trains:
+            return Trains(task.vocab_size)
+
+    said = rf"Trains.__call__ must take 1 argument, .*\(tokens_S, train\) \({__file__}, line \d+\)"
+    assert re.match(said, memobench.check(Asks(d_model=16))[0])
+    with pytest.raises(UserError, match=said):
+        memobench.board_run(Asks(d_model=16), budget=256)
+
+
 def _starting(value):
     return lambda key, shape, dtype: jnp.full(shape, value, dtype)
 
@@ -471,4 +493,4 @@ def test_a_budget_is_met_on_the_boards_task():
 
 def test_there_is_a_small_task_for_every_question_that_tasks_ask():
     asked = {kind.question for kind in Task.kinds().values()}
-    assert {task.question for task in checking.TASKS} == asked
+    assert {task.question for task in checking.small_tasks()} == asked

@@ -178,7 +178,7 @@ def test_each_test_reaches_each_verdict_for_its_reason(name, table, verdict, wor
     finding = TESTS[name](table)
     assert (finding.verdict, words in finding.evidence) == (verdict, True), finding.evidence
     assert "\n" not in finding.evidence
-    decided = claims.decide(finding.low, finding.high, (-np.inf, np.inf)) == HOLDS
+    decided = evidence.decide(finding.low, finding.high, (-np.inf, np.inf)) == HOLDS
     # Of every run a share is told, and no mean has an interval.
     assert decided or verdict == UNDECIDED or name == "every run"
     assert all(fit.x.shape == fit.y.shape and np.isfinite(fit.y).all() for fit in finding.fits)
@@ -252,7 +252,7 @@ def test_equal_runs_without_a_least_step_decide_nothing(name, monkeypatch):
 def test_profile_finds_the_nonlinear_parameter_of_every_row():
     x = np.arange(1.0, 9)
     y = np.stack([2 + 3 * x**1.5, 1 - x**0.5])
-    best, coefficients, rss = claims.profile(x, y, claims.power, np.arange(1, 601) / 100)
+    best, coefficients, rss = statistics.profile(x, y, statistics.power, np.arange(1, 601) / 100)
     np.testing.assert_allclose(best, [1.5, 0.5])
     np.testing.assert_allclose(coefficients, [[2, 3], [1, -1]], rtol=1e-9)
     assert (rss < 1e-9).all()
@@ -327,15 +327,15 @@ def test_configurations_are_never_mixed():
 
 
 def test_a_claim_of_several_groups_needs_all_of_them():
-    assert claims.combine_verdicts([HOLDS, HOLDS]) == HOLDS
-    assert claims.combine_verdicts([HOLDS, UNDECIDED]) == UNDECIDED
-    assert claims.combine_verdicts([HOLDS, UNDECIDED, FAILS]) == FAILS
-    assert claims.combine_verdicts([]) == UNDECIDED
+    assert evidence.combine_verdicts([HOLDS, HOLDS]) == HOLDS
+    assert evidence.combine_verdicts([HOLDS, UNDECIDED]) == UNDECIDED
+    assert evidence.combine_verdicts([HOLDS, UNDECIDED, FAILS]) == FAILS
+    assert evidence.combine_verdicts([]) == UNDECIDED
 
 
 def test_aicc_of_exact_and_of_too_few_points():
-    assert claims.aicc(0.0, 10, 3) < claims.aicc(0.0, 10, 4)
-    assert np.isnan(claims.aicc(1.0, 4, 3))
+    assert statistics.aicc(0.0, 10, 3) < statistics.aicc(0.0, 10, 4)
+    assert np.isnan(statistics.aicc(1.0, 4, 3))
 
 
 @pytest.mark.parametrize("n", [3, 10])

@@ -8,6 +8,8 @@ import subprocess
 import pytest
 
 import memobench
+from memobench.cli import main as cli
+from memobench.cli.command import choose
 from memobench.common import folders
 from memobench.core import plugins
 from memobench.store import results
@@ -63,6 +65,7 @@ def checkout(tmp_path_factory):
         patch.setattr(plugins, "_names", [])
         for line in lines:
             words = line.replace("$(EXPERIMENTS)", str(plugin)).replace("$(PRESET)", "bench")
+            words = words.replace("$(WORKERS)", "")
             done = command_line(*words.split(), cwd=folder)
             assert done.returncode == 0, done.stderr
             said += done.stdout
@@ -110,6 +113,42 @@ venv) for folder; do :; done; mkdir -p "$folder/bin"; cp "$0" "$folder/bin/pytho
 esac
 echo "$@" >> "$NOTES"
 """
+
+
+SMI = "#!/bin/sh\necho 'CUDA Version: 13.0'\n"
+ON_GPU = ["dana2025 --preset=paper", "board/typical --preset=bench-gpu"]
+
+
+@pytest.mark.parametrize(
+    ("programs", "given", "runs", "workers"),
+    [
+        ({}, [], ["dana2025/heads board/typical --preset=bench"], ""),
+        ({"nvidia-smi": SMI}, [], ON_GPU, ""),
+        ({"nvidia-smi": SMI, "nvidia-cuda-mps-control": SMI}, [], ON_GPU, "--processes=8"),
+        ({"nvidia-smi": SMI}, ["PRESET=quick"], [ON_GPU[0], "board/typical --preset=quick"], ""),
+        (
+            {},
+            ["PROCESSES=4", "ON=srun --gpus=1"],
+            ["dana2025/heads board/typical --preset=bench"],
+            "--processes=4 --on='srun --gpus=1'",
+        ),
+    ],
+)
+def test_the_bench_does_more_on_a_gpu(programs, given, runs, workers, tmp_path, monkeypatch):
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    # Nothing is installed: only what the recipe itself runs is looked at.
+    command = ["make", "--dry-run", "--always-make", "bench", *given]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    found = re.findall(r"^\S+/bin/memobench run (.*?) *$", done.stdout, flags=re.M)
+    assert found == [f"{each} --report {workers}".strip() for each in runs]
+    # What they name is there.
+    for line in runs:
+        *names, preset = line.split()
+        cli.find()
+        assert choose(names, preset.removeprefix("--preset="))
 
 
 def test_the_environment_of_a_clone_that_was_renamed_is_made_anew(tmp_path, monkeypatch):

@@ -317,6 +317,11 @@ def test_experiments_that_share_runs_run_them_once(tmp_path):
     done = command_line("run", "dana2025/heads*", "dana2025/heads", "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "138 runs in" in done.stdout
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["90", "dana2025/heads"] in [[line[0], line[-1]] for line in lines]
+    assert "2 at a time" in done.stdout
+    line = ["run", "dana2025/heads*", "--dry-run", "--processes=3", "--on=srun --gpus=1"]
+    assert "3 at a time on machines like" in command_line(*line, cwd=tmp_path).stdout
 
 
 def test_fewer_seeds_are_fewer_runs(tmp_path):

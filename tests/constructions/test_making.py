@@ -14,17 +14,17 @@ from memobench.constructions import making, random_attention
 from memobench.constructions.base import Construction
 from memobench.constructions.dana2025 import Dana2025
 from memobench.core.run import Run
+from memobench.experiments.capacity.own_tasks import FactualRecall
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
 from memobench.models.linear_memory import LinearMemory
 from memobench.models.mlp_memory import MLPMemory
-from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.numerics import metrics, precision
 from memobench.planner import packing
 from memobench.tasks.associations import Associations
-from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.constructed import SEVERAL, judged, run_of
 

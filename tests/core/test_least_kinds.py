@@ -23,8 +23,8 @@ from memobench.core.module import Module
 from memobench.core.run import Cost, Method, Run
 from memobench.core.spec import kind
 from memobench.engine import initializing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.methods import training
-from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
 from memobench.methods.training import Training
@@ -137,8 +137,9 @@ def _serves(name, task):
 def test_an_architecture_needs_its_module_and_a_module_its_call():
     architecture, task = _bag()(d_model=3), Associations(vocab_size=5)
     module = architecture.module_for(task)
-    assert (module.paddable, module.attends) == ((), False)
-    assert module.read_out() == module.attention_maps() == module.products() == ()
+    assert module.paddable == module.products() == ()
+    assert module.parts() == {}
+    assert not models.has_attention(module)
     variables = models.init(module, 2, jax.random.key(0))
     assert models.count_parameters(module, 2) == (15 + 20, 15 + 20)
     assert models.count_distinct(module, 2) == 35
@@ -146,7 +147,7 @@ def test_an_architecture_needs_its_module_and_a_module_its_call():
     tokens_TxS = jnp.asarray(list(np.ndindex(5, 5)))
     alone = jax.jit(module.apply)
     every = jnp.stack([alone(variables, tokens_S) for tokens_S in tokens_TxS])
-    np.testing.assert_allclose(module.all_logits(variables, tokens_TxS), every, atol=1e-6)
+    np.testing.assert_allclose(models.all_logits(module, variables, tokens_TxS), every, atol=1e-6)
     assert architecture.shared_cells() == {
         **{"d_model": 3, "d_head": 3, "n_heads": 1, "n_layers": 1, "d_mlp": 0}
     }

@@ -18,7 +18,7 @@ from memobench.core.columns import integer, number
 from memobench.core.run import Method, Run
 from memobench.core.spec import kind, nested
 from memobench.core.task import Task
-from memobench.methods.annealing import Annealing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly

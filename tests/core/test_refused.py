@@ -17,13 +17,13 @@ from memobench.core.columns import declare, text_of
 from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.experiment import Drawing, Experiment, grid
+from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.optimizers import Adam, Optimizer
 from memobench.report.figure import Figure
 from memobench.tasks.associations import Associations
-from memobench.tasks.factual_recall import FactualRecall
 from tests.drawn import KINDS, TASKS, assert_one_line, cases, least, values
 
 every_kind = pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)

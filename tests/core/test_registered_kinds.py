@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +60,7 @@ def test_a_model_starts_finite_and_is_counted_as_it_is_made(architecture, task):
     outside = sum(sizes.get(name, 0) for name in ("token_embedding", "unembedding"))
     assert n_params_memory == n_params - outside
     assert 0 < models.count_distinct(module, length) <= n_params
-    assert {*module.read_out(), *module.attention_maps()} <= sizes.keys()
+    assert {*itertools.chain(*module.parts().values())} <= sizes.keys()
     apply, inputs = quick_jit(module.apply), task.inputs(task.sample(), jnp.int32(0))
     output = apply(variables, *inputs)
     assert output.size

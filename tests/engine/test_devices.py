@@ -14,11 +14,11 @@ import pytest
 import memobench
 from memobench.core.run import Run
 from memobench.engine import devices, loop
-from memobench.methods.annealing import Annealing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing

@@ -17,10 +17,10 @@ from memobench.core import module as models
 from memobench.core.optimizer import Optimizer
 from memobench.core.run import Run
 from memobench.engine import devices, program
-from memobench.methods.annealing import Annealing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.numerics import lookup, metrics
 from memobench.planner import packing
@@ -150,7 +150,7 @@ def test_logits_and_gradients_on_accelerators_are_those_on_cpus(architecture, mo
     def weighted(params):
         applied = {**variables, "params": params}
         sampled_BxN = jax.vmap(lambda tokens_S: module.apply(applied, tokens_S))(tokens_BxS)
-        logits_BxN = jnp.concatenate([sampled_BxN, module.all_logits(applied, every_TxS)])
+        logits_BxN = jnp.concatenate([sampled_BxN, models.all_logits(module, applied, every_TxS)])
         return (weight_BxN * logits_BxN).sum(), logits_BxN
 
     def graded():

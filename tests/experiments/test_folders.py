@@ -1,6 +1,7 @@
 """The experiments' folders: found without a list, in the pages' order, and declared where named."""
 
 import ast
+import doctest
 import importlib
 import pathlib
 import pkgutil
@@ -65,6 +66,16 @@ def test_an_experiments_name_begins_with_its_folder():
                 assert experiments.EXPERIMENTS[experiment.name] is experiment
 
 
+def test_examples_in_docstrings_are_right():
+    counts = [
+        doctest.testmod(importlib.import_module(f"{experiments.__name__}.{folder}.{name}"))
+        for folder, names in IN_FOLDERS.items()
+        for name in names
+    ]
+    assert sum(count.attempted for count in counts) > 2
+    assert sum(count.failed for count in counts) == 0
+
+
 def test_no_message_is_made_where_nothing_is_wrong(monkeypatch):
     """The text of all runs of an experiment takes longer than to make them."""
 
@@ -102,13 +113,14 @@ def test_kinds_of_a_paper_are_found_and_no_experiment_is_imported_for_them(tmp_p
     code = "import sys, memobench.experiments as experiments\n"
     code += f"experiments.__path__.append({str(tmp_path)!r})\n"
     code += "import memobench; memobench.New, memobench.Hebbian\n"
-    code += "print(*(x for x in sys.modules if x.startswith(f'{experiments.__name__}.')))"
+    code += "within = [x for x in sys.modules if x.startswith(f'{experiments.__name__}.')]\n"
+    code += "print(*within, *(f'declares:{x}' for x in within if vars(sys.modules[x]).keys()"
+    code += " & {'EXPERIMENT', 'EXPERIMENTS'}))"
     line = [sys.executable, "-c", code]
     found = subprocess.run(line, check=True, capture_output=True, text=True).stdout.split()
-    within = {name.removeprefix("memobench.experiments.") for name in found} - FOLDERS
-    within -= {"new2027"}
+    within = {name.removeprefix("memobench.experiments.") for name in found}
     assert {"new2027.own_optimizers", "hebbian2026.own_constructions"} <= within
-    assert all(name.partition(".")[2].startswith("own_") for name in within)
+    assert not [name for name in found if name.startswith("declares:")]
 
 
 def imported(path):

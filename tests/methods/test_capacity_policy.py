@@ -214,6 +214,20 @@ def test_packed_equals_alone(rows):
     assert alone["rung_rates"][0] == rows[0]["rung_rates"][0]
 
 
+def test_packed_with_a_larger_set_and_other_tables_equals_alone(rows):
+    """As accelerators pack them: the set is padded to the larger one."""
+    larger = run_of(
+        task=Associations(vocab_size=6, n_sequences=36), method=METHOD.replace(tables=2), seed=3
+    )
+    with pytest.raises(ValueError, match="differ"):
+        packing.make_pack([run_of(), larger])
+    pack = packing.make_pack([run_of(), larger], platform="gpu")
+    assert pack.slots == run_of().method.lanes + larger.method.lanes
+    found = worker.rows_of(pack, METHOD.train(pack))[0]
+    np.testing.assert_allclose(found["rung_bits"][0], rows[0]["rung_bits"][0], atol=2e-2)
+    assert found["rung_rates"][0] == rows[0]["rung_rates"][0]
+
+
 LISTS = ("rung_bits", "rung_known", "rung_rates", "pilot_bits", "complete_trials", "pilot_trials")
 
 

@@ -10,16 +10,16 @@ import memobench
 from memobench.common.errors import UserError
 from memobench.core.run import Run
 from memobench.experiments.capacity.heat_figure import Heat
+from memobench.experiments.capacity.own_models import RELEASED, RecallTransformer
+from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.methods import training
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
-from memobench.models.recall_transformer import RELEASED, RecallTransformer
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runtime import verify
 from memobench.tasks.associations import Associations
-from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.sequences import Sequences
 from tests import small
 from tests.stopping import Memory, Stop, stopping_after

@@ -11,9 +11,9 @@ import memobench
 from memobench.core import module as models
 from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods import saturation
-from memobench.methods.annealing import Annealing
-from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.tasks import labelled_contexts

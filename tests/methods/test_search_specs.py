@@ -8,7 +8,7 @@ import pytest
 from memobench.common.errors import UserError
 from memobench.constructions.dana2025 import Dana2025
 from memobench.core.cells import cells
-from memobench.methods.annealing import Annealing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.methods.search import RULES, Search
 from memobench.planner import packing
 from memobench.tasks.associations import Associations

@@ -14,6 +14,7 @@ from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.engine import batches, initializing, program
+from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
@@ -21,7 +22,6 @@ from memobench.numerics import metrics
 from memobench.planner import packing
 from memobench.store import curves
 from memobench.tasks.associations import Associations
-from memobench.tasks.factual_recall import FactualRecall
 from tests import small
 
 TWENTY = Training(batch_size=16, n_batches=10, epochs=2)

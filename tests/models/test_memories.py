@@ -92,7 +92,7 @@ def test_gated_neurons_have_no_biases_and_tied_values_are_the_keys(gate, tied):
     values = p["token_embedding" if tied else "unembedding"]
     logits = module.apply(variables, jnp.asarray([2]))
     np.testing.assert_allclose(logits, values @ (p["mlp_out"] @ hidden), atol=1e-6)
-    every = module.all_logits(variables, jnp.arange(26)[:, None])
+    every = models.all_logits(module, variables, jnp.arange(26)[:, None])
     np.testing.assert_allclose(every[2], logits, atol=1e-6)
 
 

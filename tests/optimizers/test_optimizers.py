@@ -17,12 +17,12 @@ from memobench.core.cells import cells, from_cells
 from memobench.core.run import Run
 from memobench.core.spec import kind
 from memobench.engine import initializing
-from memobench.methods.annealing import Annealing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
 from memobench.models.linear_memory import LinearMemory
-from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.optimizers import Adam, Optimizer
 from memobench.optimizers.adamw import AdamW

@@ -13,6 +13,7 @@ from memobench.core.module import Module
 from memobench.core.run import Run
 from memobench.core.spec import kind
 from memobench.engine import initializing
+from memobench.experiments import EXPERIMENTS
 from memobench.methods.capacity import Capacity
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
@@ -57,7 +58,7 @@ def test_short_runs_share_one_program_and_long_ones_are_not_padded(make_run, mon
     monkeypatch.setitem(packing.STEP_SECONDS, "gpu", 1e9)
     monkeypatch.setitem(packing.MEMORY_BYTES, "gpu", 2**60)
     (pack,) = packing.plan(long, "gpu")
-    assert pack.seconds > 1e9 * long[0].method.steps
+    assert pack.weight > 1e9 * long[0].method.steps
 
 
 def test_packs_fit_the_memory_and_share_their_size(make_run, monkeypatch):
@@ -181,14 +182,59 @@ def _plain_cuts(modules, work, total, longest, platform):
     for stop in range(1, len(modules) + 1):
         options = []
         for start in range(stop):
-            arithmetic = work(packing.enclose(modules[start:stop])) * sum(total[start:stop])
+            padded = packing.enclose([module for module, _ in modules[start:stop]])
+            n_rows = max(n for _, n in modules[start:stop])
+            arithmetic = work(padded, n_rows) * sum(total[start:stop])
             seconds = packing._seconds(arithmetic, max(longest[start:stop]), platform)
-            options.append((best[start][0] + packing.COMPILE_SECONDS + seconds, start))
+            compiling = packing.COMPILE_SECONDS[platform]
+            options.append((best[start][0] + compiling + seconds, start))
         best.append(min(options))
     stops = [len(modules)]
     while best[stops[-1]][1] > 0:
         stops.append(best[stops[-1]][1])
     return stops[::-1]
+
+
+def _board(platform):
+    runs = EXPERIMENTS["board/typical"].runs("full")
+    return [x for x in packing.plan(runs, platform) if x.signature.protocol == "exact"]
+
+
+def test_sets_of_several_budgets_share_a_program_where_a_step_costs_much():
+    """Those of one vocabulary; on a CPU every entry has its own."""
+    on_cpu, on_gpu = map(_board, ("cpu", "gpu"))
+    counts = [
+        sorted(len({x.task.n_examples for x in p.runs}) for p in of) for of in (on_cpu, on_gpu)
+    ]
+    assert counts[0][-1] == 1
+    assert counts[1][-1] > 1
+    assert len(on_gpu) < len(on_cpu) / 2
+    for pack in on_gpu:
+        assert pack.signature.task.n_examples == max(run.task.n_examples for run in pack.runs)
+        assert packing.programs(pack)
+
+
+def test_a_board_keeps_a_thousand_lanes_of_a_gpu_busy():
+    runs = EXPERIMENTS["board/typical"].runs("quick")
+    packs = packing.plan(runs, "gpu")
+    assert len(runs) == 20
+    assert sum(sorted(pack.slots for pack in packs)[-6:]) > 1000
+
+
+def test_what_a_wide_pack_holds_and_wastes_is_that_of_its_largest_set(make_run):
+    method = Capacity(training=Training(n_batches=4, epochs=4).exact(), rungs=1, tables=2)
+    small, large = (
+        make_run(task=Associations(vocab_size=50, n_sequences=n), method=method)
+        for n in (100, 2000)
+    )
+    with pytest.raises(ValueError, match="differ"):
+        packing.make_pack([small, large])
+    both = packing.make_pack([small, large], platform="gpu")
+    alone = packing.make_pack([large], platform="gpu")
+    shared = packing.memory_shared([large])
+    assert both.memory_bytes - shared == pytest.approx(2 * (alone.memory_bytes - shared))
+    assert both.waste > 0.4
+    assert both.signature == alone.signature
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
@@ -198,10 +244,11 @@ def test_cuts_are_those_of_the_plain_recurrence(make_run, platform, steps):
     sizes = {(chance.randint(2, 40), chance.randint(1, 30)) for _ in range(20)}
     runs = [make_run(d_model=d, d_head=d, n_heads=h, heads="full") for d, h in sizes]
 
-    def work(module):
-        return runs[0].method.cost(runs[0], module).flops_per_step
+    def work(module, n_rows):
+        return runs[0].method.cost(runs[0], module).flops_per_step * n_rows
 
-    modules = sorted((run.module() for run in runs), key=work)
+    sizes = [(run.module(), chance.choice([100, 300, 1000])) for run in runs]
+    modules = sorted(sizes, key=lambda size: work(*size))
     longest = [chance.randint(1, steps) for _ in modules]
     total = [chance.randint(1, 9) * steps for _ in modules]
     cuts = packing._cuts(modules, work, total, longest, platform, 1)

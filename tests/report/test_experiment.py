@@ -20,9 +20,9 @@ from memobench.common.errors import UserError
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.mahdavi2024.figure import Picture
-from memobench.methods.annealing import Annealing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.models.gpt import GPT
-from memobench.models.query_attention import QueryAttention
 from memobench.report import configurations, tables, verdicts
 from memobench.report import experiment as page
 from memobench.report.figure import Figure

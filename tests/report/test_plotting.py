@@ -49,6 +49,21 @@ def test_means_and_intervals_are_those_over_seeds(heads):
         np.testing.assert_allclose(ends[:, 1], np.clip(y + half, 0, 1))
 
 
+def test_a_table_of_means_has_the_intervals_that_are_drawn(heads, typical):
+    for table, y in ((heads, "accuracy"), (typical, "bits_per_parameter")):
+        means = memobench.summarize(table, y)
+        of_points = [
+            (value, *sorted(end))
+            for _, _, values, ends in _drawn(memobench.plot(table, y, hue="family"))
+            for value, end in zip(values, ends, strict=True)
+        ]
+        of_rows = means[[y, f"{y}_low", f"{y}_high"]].to_numpy()
+        np.testing.assert_allclose(sorted(of_rows.tolist()), sorted(of_points))
+    alone = memobench.summarize(heads[heads["seed"] == 0], "accuracy")
+    assert alone[["accuracy_low", "accuracy_high"]].isna().all(axis=None)
+    assert alone["accuracy"].notna().all()
+
+
 def test_published_capacities_have_the_intervals_of_their_tables(typical):
     axes = memobench.plot(typical, "bits_per_parameter", hue="family")
     points = list(_drawn(axes))
@@ -84,8 +99,8 @@ def test_it_draws_into_axes_and_is_saved(heads, tmp_path: pathlib.Path):
         ({"y": "acuracy"}, "'acuracy' is not a column here; did you mean accuracy?"),
         ({"x": "seed"}, "'seed' does not tell configurations apart"),
         ({"hue": "accuracy"}, "'accuracy' does not tell configurations apart"),
-        ({"y": "device"}, "no row has numbers in 'n_params' and 'device'"),
-        ({"y": "complete_99"}, "no row has numbers in 'n_params' and 'complete_99'"),
+        ({"y": "device"}, "no row has numbers in 'device'"),
+        ({"y": "complete_99"}, "no row has numbers in 'complete_99'"),
     ],
 )
 def test_a_column_that_is_none_is_one_line(heads, columns, said):

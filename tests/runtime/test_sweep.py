@@ -17,15 +17,15 @@ import memobench
 from memobench.common.errors import RunsFailed, UserError
 from memobench.constructions import making
 from memobench.constructions.dana2025 import Dana2025
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods import training
-from memobench.methods.annealing import Annealing
 from memobench.methods.training import Training
 from memobench.models.linear_memory import LinearMemory
-from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
-from memobench.runtime import checkpoints, local, provenance, verify, worker
+from memobench.runtime import checkpoints, local, provenance, sweep, verify, worker
 from memobench.runtime.leases import Leases
 from memobench.runtime.sweep import Interrupted, TimeUp
 from memobench.store import results
@@ -77,6 +77,8 @@ def test_a_second_sweep_trains_nothing(make_run, tmp_path, monkeypatch):
     assert again["run_id"].tolist() == first["run_id"].tolist() == [run.run_id for run in runs]
     assert again["accuracy"].tolist() == first["accuracy"].tolist()
     assert memobench.plan(runs, done=again["run_id"]) == []
+    packs = memobench.plan(runs)
+    assert tuple(pack.seconds for pack in packs) == sweep.predict(packs).seconds
 
 
 def test_a_larger_sweep_trains_only_what_is_missing(make_run, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Workers on one results folder, wherever a launcher starts them."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -19,11 +20,14 @@ import pytest
 import memobench
 from memobench import certificates
 from memobench.common.errors import RunsFailed, UserError
+from memobench.engine import loop
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.runtime import launch, local, status, worker, workers
 from memobench.runtime.leases import Leases
+from memobench.store import results as store
+from tests.command_line import command_line
 
 SHORT = Training(batch_size=8, n_batches=4, epochs=2)
 MEASURED = ["run_id", "status", "accuracy", "bits", "loss", "curve_loss"]
@@ -255,6 +259,47 @@ def test_workers_share_gpus_and_their_memory(gpus, n, given, memory, tmp_path, m
     assert launcher._cores(0) == []
 
 
+@pytest.mark.parametrize(
+    ("control", "n", "said", "ended"),
+    [
+        (None, 2, "this machine does not have it", False),
+        ('[ "$1" = -d ] || exit 1; echo no permission >&2; exit 1', 2, "no permission", False),
+        ('[ "$1" != -d ]', 2, "", False),
+        ('cat > "$0.quit"; exit 0', 2, "", True),
+        ("exit 1", 1, "", False),
+    ],
+)
+def test_workers_that_share_a_gpu_say_where_they_take_turns(
+    control, n, said, ended, tmp_path, monkeypatch, caplog
+):
+    """MPS is missing, refuses, runs already, or is started and ended; one worker needs none."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, text in (("nvidia-smi", "exit 0"), ("nvidia-cuda-mps-control", control)):
+        if text is not None:
+            (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+            (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    launcher = launch.Launcher(n, [])
+    launcher.begin(tmp_path)
+    launcher.close()
+    assert [said in x for x in caplog.messages] == [True] * bool(said)
+    quit_file = programs / "nvidia-cuda-mps-control.quit"
+    assert (quit_file.exists() and quit_file.read_text() == "quit") == ended
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.0])
+def test_a_number_of_workers_that_cannot_be_is_one_line(n):
+    with pytest.raises(UserError, match=rf"^processes={re.escape(str(n))} must be an integer >= 1"):
+        memobench.run(_no_runs(), "elsewhere", progress=False, processes=n)
+    done = command_line("run", "dana2025/heads", f"--processes={n}", cwd=".")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert f"--processes={n}" in done.stderr
+
+
 def _until(true):
     deadline = time.monotonic() + 240
     while not (value := true()):
@@ -377,6 +422,29 @@ def test_an_address_where_nothing_listens_is_named_at_once():
         with pytest.raises(UserError, match=f"^address='{address}' does not answer ") as error:
             launch._require_answer(address)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_next_program_compiles_while_a_pack_trains(ahead, runs, tmp_path, monkeypatch):
+    made, both = [], threading.Event()
+    compile_program = loop.compile_program.__wrapped__
+
+    @functools.lru_cache
+    def compile_noted(*shape):
+        program = compile_program(*shape)
+        made.append(threading.current_thread() is threading.main_thread())
+        if len(made) == 2:
+            both.set()
+        return program
+
+    monkeypatch.setattr(loop, "compile_program", compile_noted)
+    workspace = worker.Workspace(tmp_path, store.Reader(tmp_path), Leases(tmp_path))
+    ids = frozenset(run.run_id for run in runs)
+    wait = (lambda pack, steps: both.wait(60)) if ahead else (lambda pack, steps: None)
+    packs = packing.plan(runs, "cpu")
+    workers.work(workspace, runs, ids, packs, wait, ahead, 0, threading.Event())
+    assert made == [True, not ahead]
+    assert workspace.reader.rows().keys() == ids
 
 
 def test_a_process_of_one_core_trains_one_pack_at_a_time(monkeypatch):

@@ -9,12 +9,12 @@ from memobench.constructions.dana2025 import Dana2025
 from memobench.core import spec
 from memobench.core.columns import float_between
 from memobench.core.run import Run
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods import bisection
-from memobench.methods.annealing import Annealing
 from memobench.methods.optimum import Optimum
 from memobench.methods.search import Search
 from memobench.methods.training import Training
-from memobench.models.query_attention import QueryAttention
 from memobench.models.transformer import AttentionOnly
 from memobench.numerics import metrics
 from memobench.report import experiment as page

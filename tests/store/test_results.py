@@ -276,6 +276,11 @@ def test_a_file_system_without_hard_links_serves_too(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_folder_without_results_says_so(tmp_path, caplog):
+    assert results.load_results(tmp_path).empty
+    assert f"{tmp_path} holds no results; first: memobench run" in caplog.text
+
+
 def test_binary_and_folders_are_skipped_too(tmp_path, caplog):
     (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "folder").mkdir()

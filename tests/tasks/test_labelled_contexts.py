@@ -11,10 +11,10 @@ import scipy.stats
 
 from memobench.common.errors import UserError
 from memobench.core.run import Run
-from memobench.methods.annealing import Annealing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
-from memobench.models.query_attention import QueryAttention
 from memobench.tasks import labelled_contexts
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import Labelled, LabelledContexts

@@ -15,6 +15,7 @@ from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.engine import initializing
+from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.methods import training
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
@@ -24,7 +25,6 @@ from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
 from memobench.tasks.bijection import Bijection
 from memobench.tasks.distributions import Distributions
-from memobench.tasks.factual_recall import FactualRecall
 from memobench.tasks.in_context_recall import InContextRecall
 from memobench.tasks.sequences import Sequences
 from tests import small

@@ -16,10 +16,10 @@ from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
 from memobench.core.run import Run
 from memobench.experiments.mahdavi2024.own_constructions import Mahdavi2024
-from memobench.methods.annealing import Annealing
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods.optimum import Optimum
 from memobench.methods.training import Training
-from memobench.models.query_attention import QueryAttention
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.numerics import metrics

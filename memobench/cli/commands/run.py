@@ -67,7 +67,7 @@ def run(names: list[str]) -> None:
     experiments = choose(names, PRESET.value)
     place = PROCESSES.value, ON.value
     launch.make(*place)
-    if DRY_RUN.value and PROCESSES.value:
+    if DRY_RUN.value and PROCESSES.value and not ON.value:
         raise UserError("--dry_run plans for one process here; leave out --processes")
     if REPORT.value and UNPUBLISHED.value:
         raise UserError("--report draws whole experiments; leave out --unpublished")
@@ -88,9 +88,21 @@ def run(names: list[str]) -> None:
     if not runs:
         raise UserError(f"seeds={SEEDS.value}: no run has a seed below it; give more")
     if DRY_RUN.value:
-        rows = load_rows(RESULTS.value)
+        rows, workers = load_rows(RESULTS.value), PROCESSES.value
         packs = sweep.plan(runs, done=rows)
-        print(plan_table(packs, sweep.predict(packs, rows.values())))
+        predicted = sweep.predict(packs, rows.values(), workers)
+        if len(experiments) == 1:
+            print(plan_table(packs, predicted))
+            return
+        wanted = set(runs)
+        print(f"{'runs':>5} {'packs':>5} {'hours':>8}  experiment")
+        for experiment in experiments:
+            own = [x for x in experiment.runs(PRESET.value, SEEDS.value) if x in wanted]
+            of_own = sweep.plan(own, done=rows)
+            n_runs = sum(len(pack.runs) for pack in of_own)
+            hours = _hours(of_own, sweep.predict(of_own, rows.values(), workers))
+            print(f"{n_runs:5d} {len(of_own):5d} {hours:8.2g}  {experiment.name}")
+        print(_cost_line(packs, predicted))
         return
     end = min(time.monotonic() + (FOR.value or math.inf), UNTIL.value or math.inf)
     if REPORT.value:
@@ -169,25 +181,31 @@ def plan_table(packs: list, predicted: Any) -> str:
     lines = [f"{'pack':>4} {'runs':>5} {'waste':>6} {'memory':>10} {'seconds':>9}  padded to"]
     for i, (pack, seconds) in enumerate(zip(packs, predicted.seconds, strict=True)):
         method, module = pack.runs[0].method, pack.module
-        sizes = " ".join(f"{name}={size}" for name, size in paddable_sizes(module).items())
+        sizes = "".join(f" {name}={size}" for name, size in paddable_sizes(module).items())
         lines.append(
             f"{i:4d} {len(pack.runs):5d} {pack.waste:6.0%} {pack.memory_bytes / 2**20:6.0f} MiB "
-            f"{seconds:8.0f}{'?' if predicted.guessed else ' '}  {type(module).__name__} {sizes}, "
+            f"{seconds:8.0f}{'?' if predicted.guessed else ' '}  {type(module).__name__}{sizes}, "
             f"{method.protocol}, {method.steps:,} steps"
         )
     return "\n".join([*lines, _cost_line(packs, predicted)])
 
 
-def _cost_line(packs: list, predicted: Any) -> str:
+def _hours(packs: list, predicted: Any) -> float:
+    """The hours of all cores or accelerators that the packs take together."""
     from memobench.runtime import local
 
+    if not packs:
+        return 0.0
+    each = local.n_cores() if packs[0].platform == "cpu" else packs[0].n_devices
+    return sum(predicted.seconds) / 3600 * each / local.n_workers()
+
+
+def _cost_line(packs: list, predicted: Any) -> str:
     n_runs = sum(len(pack.runs) for pack in packs)
     if not packs:
         return "0 runs in 0 packs: all are done"
     memory = max(pack.memory_bytes for pack in packs) / 2**20
-    on_cpu = packs[0].platform == "cpu"
-    each = local.n_cores() if on_cpu else packs[0].n_devices
-    hours = predicted.wall_seconds / 3600 * each
+    on_cpu, hours = packs[0].platform == "cpu", _hours(packs, predicted)
     line = (
         f"{pluralize(n_runs, 'run')} in {pluralize(len(packs), 'pack')} of at most {memory:.0f} "
         f"MiB, {predicted.workers} at a time on {predicted.device}: "

@@ -13,7 +13,7 @@ from memobench.core import module as models
 from memobench.core.run import Run
 from memobench.experiments.mahdavi2024 import own_constructions as mahdavi2024
 from memobench.experiments.mahdavi2024.own_constructions import Mahdavi2024
-from memobench.models.query_attention import QueryAttention
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.tasks.associations import Associations

@@ -4,7 +4,7 @@ import pytest
 
 from memobench.engine import compiling, loop
 from tests import small
-from tests.methods.annealing.runs import MIX, QUICK, pack_of
+from tests.experiments.mahdavi2024.annealing.runs import MIX, QUICK, pack_of
 
 
 @pytest.fixture(scope="package", autouse=True)

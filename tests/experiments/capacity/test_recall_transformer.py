@@ -11,16 +11,20 @@ import pytest
 from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.run import Run
+from memobench.experiments.capacity.own_models import (
+    RELEASED,
+    PlainRecallTransformer,
+    RecallTransformer,
+)
+from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.methods import saturation, training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
-from memobench.models.recall_transformer import RELEASED, PlainRecallTransformer, RecallTransformer
 from memobench.models.transformer import MLP
 from memobench.planner import packing
 from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
-from memobench.tasks.factual_recall import FactualRecall
 from tests import small
 
 FACTS = FactualRecall(n_subjects=5, n_relations=3, n_answers=4, n_noise=7, context_length=6, seed=2)

@@ -15,7 +15,7 @@ from memobench.engine import loop
 from memobench.planner import packing
 from memobench.runtime import checkpoints, progress, sweep, worker
 from tests import small
-from tests.methods.annealing.runs import (
+from tests.experiments.mahdavi2024.annealing.runs import (
     FILLING,
     MIX,
     assert_close,

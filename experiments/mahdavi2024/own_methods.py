@@ -27,7 +27,8 @@ from memobench.core.module import Module
 from memobench.core.run import Cost, Pack, PackResult, Run
 from memobench.core.spec import kind, nested
 from memobench.engine import Job, Lane, Program, Signature, devices, lanes
-from memobench.methods import ranks, saturation
+from memobench.experiments.mahdavi2024 import ranks
+from memobench.methods import saturation
 from memobench.methods.trained import TrainedMethod
 from memobench.optimizers import Adam, Optimizer
 from memobench.tasks import labelled_contexts
@@ -184,7 +185,7 @@ class AnnealingPolicy(engine.OneJobPerRun):
 
     def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
         self.signature: Signature = pack.signature
-        self.seconds = pack.seconds
+        self.seconds = pack.weight
         self.width = pack.slots
         self.seeds = sorted({run.task.seed for run in pack.runs})
         self.n_instances = len(self.seeds)
@@ -276,7 +277,7 @@ class AnnealingPolicy(engine.OneJobPerRun):
             "curve_loss": [loss if math.isfinite(loss) else None for loss in losses],
             "stopped_at": job.step,
             "best_step": int(_best_of(job).step),
-            **(self._attention(run, best, data) if module.attends else {}),
+            **(self._attention(run, best, data) if models.has_attention(module) else {}),
             **(ranks.columns(module, best, data, n_examples) if hasattr(module, "streams") else {}),
         }
 

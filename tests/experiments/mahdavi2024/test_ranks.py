@@ -7,9 +7,9 @@ import pytest
 from memobench.core import module as models
 from memobench.core.run import Run
 from memobench.engine import initializing
-from memobench.methods import ranks
-from memobench.methods.annealing import Annealing
-from memobench.models.query_attention import QueryAttention
+from memobench.experiments.mahdavi2024 import ranks
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.tasks.labelled_contexts import LabelledContexts
 
 

@@ -57,7 +57,6 @@ class PlainRecallTransformer(Module):
     biases: str | None = None
 
     paddable = ("d_model", "d_head", "n_heads", "d_mlp")
-    attends = True
 
     def setup(self) -> None:
         weights, self.scales = self.create_variables()
@@ -116,8 +115,8 @@ class PlainRecallTransformer(Module):
         scale = {"score_scale": np.float32(1 / math.sqrt(self.d_head))}
         return scale if self.score_scale else {}
 
-    def attention_maps(self) -> tuple[str, ...]:
-        return ("query", "key")
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        return {"attention_maps": ("query", "key")}
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes of products of two matrices: each head's queries and keys, output and value."""

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 import memobench
+from memobench.core import module as models
 from memobench.engine import loop
-from memobench.models.query_attention import QueryAttentionModule
 from memobench.planner import packing
 from memobench.runtime import verify
 from tests import small
-from tests.methods.annealing.runs import (
+from tests.experiments.mahdavi2024.annealing.runs import (
     FILLING,
     MIX,
     TASK,
@@ -95,7 +95,7 @@ def test_a_pack_of_seconds_is_not_worth_another_width(rounds, monkeypatch, mixed
     assert_close(small.train(pack_of(MIX)), mixed)
     assert rounds == [3] * 6
     rounds.clear()
-    lasting = dataclasses.replace(pack_of(MIX), seconds=60.0)
+    lasting = dataclasses.replace(pack_of(MIX), weight=60.0)
     assert_identical(small.train(lasting), mixed)
     assert rounds == [3, 3, 2, 2, 1, 1]
 
@@ -116,7 +116,7 @@ def test_runs_of_several_sets_share_a_pack_and_read_each_their_own():
 
 
 def test_an_architecture_without_attention_has_no_saturation(monkeypatch, tmp_path):
-    monkeypatch.setattr(QueryAttentionModule, "attends", False)
+    monkeypatch.setattr(models, "has_attention", lambda module: False)
     (row,) = memobench.run([run_of(0)], tmp_path, progress=False).to_dict("records")
     assert row["stopped_at"] == run_of(0).method.steps
     assert pd.isna(row["saturated"])

@@ -8,12 +8,12 @@ from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
-from memobench.methods.annealing import Annealing
-from memobench.models.query_attention import QueryAttention
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import small
-from tests.models.test_query_attention import BASE
+from tests.experiments.mahdavi2024.test_query_attention import BASE
 
 
 def _run(task=None, **sizes):

@@ -12,8 +12,8 @@ import numpy as np
 
 from memobench.core import module as models
 from memobench.core.run import Run
-from memobench.methods.annealing import Annealing
-from memobench.models.query_attention import QueryAttention
+from memobench.experiments.mahdavi2024.own_methods import Annealing
+from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.planner import packing
 from memobench.tasks.labelled_contexts import LabelledContexts
 

@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from memobench.core import module as models
-from memobench.models.query_attention import PlainQueryAttention, QueryAttentionModule
+from memobench.experiments.mahdavi2024.own_models import PlainQueryAttention, QueryAttentionModule
 
 GOLDEN = pathlib.Path(
     os.environ.get(

@@ -13,14 +13,15 @@ import pytest
 from memobench.core import module as models
 from memobench.engine import batches, initializing, loop, program
 from memobench.engine.lanes import Best, Lane
-from memobench.methods import annealing, saturation, training
+from memobench.experiments.mahdavi2024 import own_methods as annealing
+from memobench.methods import saturation, training
 from memobench.numerics import metrics
 from memobench.planner import packing
 from memobench.runtime import worker
 from memobench.tasks import labelled_contexts
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests import small
-from tests.methods.annealing.runs import (
+from tests.experiments.mahdavi2024.annealing.runs import (
     FILLING,
     MIX,
     TASK,

@@ -45,7 +45,6 @@ class PlainQueryAttention(Module):
 
     # Zero-padding these does not change the function: positions and the mask are constants.
     paddable = ("d_model", "d_head", "n_heads", "d_value", "context_length")
-    attends = True
 
     def setup(self) -> None:
         self.weights, constants = self.create_variables()

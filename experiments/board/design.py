@@ -1,0 +1,456 @@
+"""board/design: how attention over MLP depends on vocabulary, context, depth, steps and optimiser.
+
+The board has one design: two tokens, one layer, 4,096 steps of Adam, equal frequencies. Here all of
+these vary together, in an orthogonal array of 36 designs: any two levels of different choices meet
+equally often, so that the effect of each choice is read from all of them. In each design the six
+main families learn sets of three sizes, at three learning rates.
+
+Expected: narrow heads keep up with the MLP in most designs, wide heads in few.
+
+    memobench run board/design --preset=quick
+    memobench report board/design --preset=quick
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from memobench.board import capacity_summary, families
+from memobench.core import module as models
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
+from memobench.experiment import Drawing, Experiment
+from memobench.experiments.board import peak
+from memobench.methods.training import Training
+from memobench.numerics import metrics
+from memobench.optimizers import Adam, Optimizer
+from memobench.optimizers.muon import Muon
+from memobench.report import tables
+from memobench.report.drawing import subplots
+from memobench.report.style import styles_of
+from memobench.store.rows import architecture_columns
+from memobench.tasks.associations import Associations
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Vocabularies at each budget, whose pairs are enough for the largest sets.
+VOCAB_SIZES = {512: (24, 32, 48), 1024: (32, 48, 64), 2048: (48, 64, 96)}
+OPTIMIZERS: dict[str, Optimizer] = {"Adam": Adam(), "Muon": Muon()}
+# Bits of a set's labels over parameters: most is known of sets somewhat larger than the capacity.
+LOADS = (1.75, 2.5, 3.5)
+LEARNING_RATES = (0.01, 0.03, 0.1)
+# Label tables: the best set size and learning rate on the others count on each.
+TABLES = 2
+_STEPS_PER_EPOCH = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """A choice of everything but the architecture's family."""
+
+    budget: int
+    vocab_size: int
+    context_length: int
+    steps: int
+    n_layers: int
+    optimizer: str
+    zipf_exponent: float | None
+
+    def task(self, n_sequences: int, seed: int = 0) -> Associations:
+        return Associations(
+            vocab_size=self.vocab_size,
+            context_length=self.context_length,
+            n_sequences=n_sequences,
+            zipf_exponent=self.zipf_exponent,
+            seed=seed,
+        )
+
+    def training(self, learning_rate: float) -> Training:
+        return Training(
+            protocol="exact",
+            batch_size=None,
+            n_batches=_STEPS_PER_EPOCH,
+            epochs=self.steps // _STEPS_PER_EPOCH,
+            learning_rate=learning_rate,
+            final_learning_rate=learning_rate / 20,
+            optimizer=OPTIMIZERS[self.optimizer],
+        )
+
+
+def designs(budget: int) -> list[Design]:
+    """The 36 designs: choices of three levels by a Latin square, times choices of two levels."""
+    three, two = range(3), range(2)
+    return [
+        Design(
+            budget=budget,
+            vocab_size=VOCAB_SIZES[budget][i],
+            context_length=(2, 4, 8)[j],
+            steps=(256, 1024, 4096)[(i + j) % 3],
+            n_layers=(1, 2)[k],
+            optimizer=("Adam", "Muon")[m],
+            zipf_exponent=(None, 1.0)[(k + m) % 2],
+        )
+        for i, j, k, m in itertools.product(three, three, two, two)
+    ]
+
+
+def _fit(shape: Architecture, design: Design) -> Architecture:
+    """A shape of the board in a design: as wide as its vocabulary allows, of as many parameters.
+
+    Embeddings, and heads beside an MLP, take about the share of the parameters that they have in
+    the board's shape.
+    """
+    of: Any = shape
+    width = max(2, int(of.d_model * families.VOCAB_SIZES[design.budget] / design.vocab_size + 0.5))
+    d_head = max(1, round(of.d_head * width / of.d_model))
+    new = shape.replace(d_model=width, d_head=d_head, n_layers=design.n_layers)
+    task = design.task(64)
+
+    def count(size: str, n: int) -> int:
+        module = new.replace(**{size: n}).module_for(task)
+        return models.count_parameters(module, task.context_length)[0]
+
+    has_mlp = of.side[0] != capacity_summary.SIDES[0]
+    size = "d_mlp" if has_mlp else "n_heads"
+    if has_mlp and of.n_heads > 1:
+        heads, neurons = of.n_heads * 4 * of.d_model * of.d_head, of.d_mlp * (2 * of.d_model + 1)
+        left = (design.budget - 2 * design.vocab_size * width) / design.n_layers
+        n_heads = left * heads / (heads + neurons) / (4 * width * d_head)
+        new = new.replace(n_heads=max(1, round(n_heads)))
+    one, two = count(size, 1), count(size, 2)
+    return new.replace(**{size: max(1, 1 + round((design.budget - one) / (two - one)))})
+
+
+def _runs_of(design: Design) -> Iterator[Run]:
+    for shape in dict.fromkeys(_fit(x, design) for x in peak.main_shapes(design.budget)):
+        for load, rate, seed in itertools.product(LOADS, LEARNING_RATES, range(TABLES)):
+            n_sequences = round(load * design.budget / math.log2(design.vocab_size))
+            yield Run(
+                task=design.task(n_sequences, seed),
+                architecture=shape,
+                method=design.training(rate),
+                seed=seed,
+            )
+
+
+def runs(budgets: Iterable[int]) -> Iterator[Run]:
+    """Every main family in every design, on sets of every size, at every learning rate."""
+    return itertools.chain.from_iterable(_runs_of(x) for b in budgets for x in designs(b))
+
+
+# The choices of a design, by the columns of rows.
+CHOICES = {
+    "vocab_size": "vocabulary",
+    "context_length": "tokens of context",
+    "steps": "steps",
+    "n_layers": "layers",
+    "optimizer": "optimiser",
+    "zipf_exponent": "frequencies",
+}
+# What is compared with the MLP: a side and a form of its heads, "" for the best form.
+ATTENTION, MLP, BOTH = capacity_summary.SIDES
+COMPARED = {
+    "attention alone": (ATTENTION, ""),
+    "attention alone, wide heads": (ATTENTION, "full"),
+    "attention + MLP": (BOTH, ""),
+}
+# Ratios that the figure's axis is marked with.
+_TICKS = (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 1.8)
+_SETTING = ["heads", "d_model", "n_heads", "load", "learning_rate"]
+
+
+def known_bits(table: pd.DataFrame) -> pd.DataFrame:
+    """The trainings of a table: budget, CHOICES, side, _SETTING, task_seed and bits_per_parameter.
+
+    Bits are those that are known of all labels, weighted by how often each is asked; a training
+    that diverged knows none.
+    """
+    rows = table.query("method == 'trained' and protocol == 'exact'")
+    if rows.empty:
+        return rows.assign(budget=0)
+    shapes = rows.groupby(architecture_columns(), dropna=False, sort=False).ngroup()
+    examples: list[Any] = rows.loc[~shapes.duplicated()].to_dict("records")
+    known_as = [capacity_summary.architecture(row) for row in examples]
+    sides = [each.side if each else ("", "") for each in known_as]
+    entropy = rows["n_examples"] * np.log2(rows["vocab_size"].astype(float))
+    bits = metrics.memorized_bits(rows["loss"], rows["n_examples"], rows["vocab_size"])
+    zipf = rows["zipf_exponent"].astype(float)
+    rows = rows.assign(
+        budget=rows["n_params"].map(capacity_summary.budget),
+        optimizer=rows["optimizer"].str.capitalize(),
+        zipf_exponent=zipf.map(lambda x: "equal" if pd.isna(x) else f"Zipf {x:g}"),
+        side=[sides[shape][0] for shape in shapes],
+        heads=[sides[shape][1] for shape in shapes],
+        load=(entropy / rows["n_params"]).map(_nearest_load),
+        bits_per_parameter=np.where(rows["status"] == "ok", bits, 0) / rows["n_params"],
+    )
+    columns = ["budget", *CHOICES, "side", *_SETTING, "task_seed", "bits_per_parameter"]
+    return rows.loc[rows["side"] != "", columns]
+
+
+def _nearest_load(load: float) -> float:
+    return min(LOADS, key=lambda each: abs(math.log(each / load)))
+
+
+def best_known(rows: pd.DataFrame) -> np.ndarray:
+    """bits_T: bits per parameter of each label table in the setting that is best on the others.
+
+    Args:
+      rows: of `known_bits`, those of one side in one design.
+    """
+    bits_XxT = rows.set_index([*_SETTING, "task_seed"])["bits_per_parameter"].unstack().to_numpy()
+    others_XxT = bits_XxT.sum(axis=1, keepdims=True) - bits_XxT
+    return np.take_along_axis(bits_XxT, others_XxT.argmax(axis=0)[None], axis=0)[0]
+
+
+def ratios(table: pd.DataFrame, load: float | None = None) -> pd.DataFrame:
+    """Logarithms of the bits per parameter of COMPARED over those of the MLP, a row a design.
+
+    Args:
+      table: of runs.
+      load: the size of set that counts; that of most bits by default.
+
+    Returns:
+      Columns: budget, CHOICES, COMPARED, and `noise`, the variance that label tables leave in the
+      first of COMPARED.
+    """
+    rows = known_bits(table)
+    found = []
+    if load is not None:
+        rows = rows[rows["load"] == load]
+    for design, of_design in rows.groupby(["budget", *CHOICES]):
+        sides = dict(iter(of_design.groupby("side")))
+        if {ATTENTION, MLP} <= sides.keys():
+            mlp_T = best_known(sides[MLP])
+            row: dict[str, Any] = dict(zip(["budget", *CHOICES], design, strict=True))
+            for name, (side, heads) in COMPARED.items():
+                own = sides.get(side, of_design.head(0))
+                own = own[own["heads"] == heads] if heads else own
+                row[name] = np.nan
+                if len(own):
+                    own_T = best_known(own)
+                    row[name] = float(np.log(own_T.mean() / mlp_T.mean()))
+                    if name == "attention alone":
+                        relative_T = own_T / own_T.mean() - mlp_T / mlp_T.mean()
+                        row["noise"] = float(relative_T.var(ddof=1) / len(own_T))
+            found.append(row)
+    return pd.DataFrame(found)
+
+
+def effects(log_ratio: pd.DataFrame, of: str) -> pd.DataFrame:
+    """The ratio at every level of each choice, averaged over the others, with 95% intervals.
+
+    Least squares on logarithms, with an effect for each level and none for pairs of them, which are
+    thereby part of the spread that intervals are made of.
+
+    Args:
+      log_ratio: `ratios` of one budget.
+      of: a key of COMPARED.
+
+    Returns:
+      Columns choice, level, designs, ratio, ratio_low, ratio_high, and p_value: of equal ratios at
+      all levels of the choice. The first row has all designs.
+    """
+    kept = log_ratio.dropna(subset=[of])
+    y_C = kept[of].to_numpy(float)
+    levels = {choice: sorted(set(kept[choice])) for choice in CHOICES}
+    codes = {choice: _contrasts(kept[choice], levels[choice]) for choice in CHOICES}
+    design_CxK = np.concatenate([np.ones((len(kept), 1)), *codes.values()], axis=1)
+    fit_K, _, rank, _ = np.linalg.lstsq(design_CxK, y_C)
+    left = len(y_C) - rank
+    variance = float(((y_C - design_CxK @ fit_K) ** 2).sum() / max(1, left))
+    covariance_KxK = variance * np.linalg.pinv(design_CxK.T @ design_CxK)
+    quantile = scipy.stats.t.ppf(0.975, left) if left > 0 else np.inf
+
+    def row(choice: str, level: Any, at_K: np.ndarray, n: int, p_value: float) -> dict[str, Any]:
+        value, error = at_K @ fit_K, quantile * math.sqrt(at_K @ covariance_KxK @ at_K)
+        ends = (value, value - error, value + error)
+        names = ("ratio", "ratio_low", "ratio_high")
+        return {"choice": choice, "level": level, "designs": n, "p_value": p_value} | {
+            name: math.exp(x) for name, x in zip(names, ends, strict=True)
+        }
+
+    everywhere_K = np.eye(design_CxK.shape[1])[0]
+    found = [row("all designs", "", everywhere_K, len(y_C), np.nan)]
+    first = 1
+    for choice, code_CxL in codes.items():
+        of_choice = slice(first, first + code_CxL.shape[1])
+        first = of_choice.stop
+        fit_L, covariance_LxL = fit_K[of_choice], covariance_KxK[of_choice, of_choice]
+        statistic = fit_L @ np.linalg.pinv(covariance_LxL) @ fit_L / max(1, len(fit_L))
+        p_value = float(scipy.stats.f.sf(statistic, max(1, len(fit_L)), max(1, left)))
+        for level in levels[choice]:
+            at_K = everywhere_K.copy()
+            at_K[of_choice] = _contrasts(pd.Series([level]), levels[choice])[0]
+            n = int((kept[choice] == level).sum())
+            found.append(row(choice, level, at_K, n, p_value))
+    return pd.DataFrame(found)
+
+
+def _contrasts(level_C: pd.Series, levels: list[Any]) -> np.ndarray:
+    """Columns, one less than levels, whose effects add up to 0."""
+    is_level_CxL = level_C.to_numpy()[:, None] == np.array(levels, object)[None]
+    return (is_level_CxL[:, :-1].astype(float) - is_level_CxL[:, -1:]).reshape(len(level_C), -1)
+
+
+def spread(log_ratio: pd.DataFrame) -> tuple[float, float, float]:
+    """Standard deviations of attention over MLP, of its logarithm over designs.
+
+    All of it, what label tables and initial weights alone would have it be, and what that leaves
+    for designs.
+    """
+    total, noise = float(log_ratio["attention alone"].var(ddof=1)), float(log_ratio["noise"].mean())
+    return math.sqrt(total), math.sqrt(noise), math.sqrt(max(0.0, total - noise))
+
+
+def split_budgets(log_ratio: pd.DataFrame) -> dict[int, pd.DataFrame]:
+    """The rows of `ratios` of each budget, the least first."""
+    budgets = sorted(set(log_ratio["budget"])) if len(log_ratio) else []
+    return {budget: log_ratio[log_ratio["budget"] == budget] for budget in budgets}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Effects(Drawing):
+    """The ratio to the MLP at every level of every choice, a panel for each budget."""
+
+    def draw(self, experiment: Experiment, preset: str, table: pd.DataFrame) -> "Figure":
+        """See `Drawing`; pale points are single designs."""
+        by_budget = split_budgets(ratios(table))
+        styles = styles_of(COMPARED)
+        n = max(1, len(by_budget))
+        figure, (axes,) = subplots(1, n, (4 + 6 * n, 8), sharey=True, sharex=True)
+        for axis, (budget, log_ratio) in zip(axes, by_budget.items(), strict=False):
+            labels: list[str] = []
+            for offset, (name, (_, heads)) in enumerate(COMPARED.items()):
+                style = dataclasses.replace(styles[name], is_hollow=bool(heads))
+                found = effects(log_ratio, name)
+                y = np.arange(len(found)) + 0.22 * (offset - 1)
+                single = np.exp(log_ratio[name].dropna())
+                axis.plot(single, np.full(len(single), y[0]), "|", color=style.color, alpha=0.5)
+                middle = found["ratio"]
+                arms = np.stack([middle - found["ratio_low"], found["ratio_high"] - middle])
+                axis.errorbar(
+                    middle, y, xerr=arms, linestyle="", **style.for_points(), capsize=2, label=name
+                )
+                labels = [_level_name(x) for x in found.itertuples()]
+            axis.set_yticks(range(len(labels)), labels)
+            axis.axvline(1, color="black", linewidth=1)
+            axis.set_xscale("log")
+            axis.set_xticks(_TICKS, [f"{x:g}" for x in _TICKS])
+            axis.minorticks_off()
+            axis.set_title(f"{budget:,} parameters")
+            axis.set_xlabel("bits per parameter over the MLP's")
+        if by_budget:
+            axes[0].invert_yaxis()
+            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        figure.suptitle(experiment.title)
+        return figure
+
+    def answer(self, table: pd.DataFrame) -> str:
+        """See `Drawing`: attention over MLP in all designs, at the largest budget."""
+        return " ".join(sentences(split_budgets(ratios(table)))[-1:])
+
+    def sections(self, table: pd.DataFrame) -> list[str]:
+        """See `Drawing`: the ratio in all designs, at each level, and by size of set."""
+        by_budget = split_budgets(ratios(table))
+        found = ["## Attention over MLP, over designs", *sentences(by_budget)]
+        for budget, log_ratio in by_budget.items():
+            found += [f"### {budget:,} parameters", tables.markdown(_format(log_ratio), {})]
+        if len(found) > 2:
+            found += [
+                "Ratios are geometric means over designs, each family at its best size of set and "
+                "learning rate, which one label table chooses for the other: that costs a family "
+                "some bits, the more its trainings vary. Intervals (95%) are made of the spread of "
+                "designs that the choices, one by one, do not explain. They cover pairs of choices "
+                "and label tables, not the shapes, which are those of the board scaled to each "
+                "vocabulary. *p*: that all levels of a choice have equal ratios. Under Zipf's law "
+                "bits are weighted by how often each is asked.",
+                "### By size of set",
+                tables.markdown(_format_loads(table), {}),
+            ]
+        return found
+
+
+def _level_name(row: Any) -> str:
+    """A level in a few words, such as "2 layers"."""
+    level = f"{row.level:,}" if isinstance(row.level, int) else str(row.level)
+    return f"{CHOICES.get(row.choice, row.choice)} {level}".strip()
+
+
+def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
+    """For each budget the ratio of attention alone to the MLP, and how it spreads over designs."""
+    found = []
+    for budget, log_ratio in by_budget.items():
+        every, wide, both = (effects(log_ratio, name).iloc[0] for name in COMPARED)
+        single = np.exp(log_ratio["attention alone"])
+        total, noise, left = map(math.expm1, spread(log_ratio))
+        found.append(
+            f"At {budget:,} parameters, over {len(log_ratio)} designs, attention alone holds "
+            f"{_interval(every)} times the bits of the MLP (geometric mean), "
+            f"{single.min():.2f} to {single.max():.2f} times in single designs; it is ahead in "
+            f"{(single > 1).sum()}. With wide heads alone {_interval(wide)} times; attention + MLP "
+            f"{_interval(both)} times. Single designs spread by {total:.0%}, label tables and "
+            f"initial weights alone by {noise:.0%}: that leaves {left:.0%} for the design."
+        )
+    return found
+
+
+def headline(by_budget: Mapping[int, pd.DataFrame]) -> str:
+    """The ratio over the designs of the largest budget, in a clause."""
+    budget = max(by_budget)
+    log_ratio = by_budget[budget]
+    contexts = log_ratio["context_length"]
+    return (
+        f"over {len(log_ratio)} other designs, with contexts of {contexts.min()} to "
+        f"{contexts.max()} tokens, {_interval(effects(log_ratio, 'attention alone').iloc[0])} "
+        f"times at {budget:,}"
+    )
+
+
+def _interval(row: Any) -> str:
+    return tables.interval(row["ratio"], row["ratio_low"], row["ratio_high"], digits=2)
+
+
+def _format(log_ratio: pd.DataFrame) -> pd.DataFrame:
+    found = {name: effects(log_ratio, name) for name in COMPARED}
+    rows = found["attention alone"]
+    shown = {"": [_level_name(x) for x in rows.itertuples()], "designs": rows["designs"]}
+    for name, of in found.items():
+        shown[f"{name} / MLP"] = [_interval(row) for row in of.to_dict("records")]
+    p_values = rows["p_value"]
+    shown["p, attention alone"] = ["" if pd.isna(p) else f"{p:.2g}" for p in p_values]
+    return pd.DataFrame(shown)
+
+
+def _format_loads(table: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for load in LOADS:
+        for budget, log_ratio in split_budgets(ratios(table, load)).items():
+            of = (_interval(effects(log_ratio, name).iloc[0]) for name in COMPARED)
+            names = (f"{name} / MLP" for name in COMPARED)
+            rows.append(
+                {"budget": f"{budget:,}", "labels' bits / parameters": f"{load:g}"}
+                | dict(zip(names, of, strict=True))
+            )
+    return pd.DataFrame(rows).sort_values("budget", kind="stable", ignore_index=True)
+
+
+EXPERIMENT = Experiment(
+    name="board/design",
+    title="Attention over MLP in 36 designs",
+    presets={
+        "quick": functools.partial(runs, (512,)),
+        "full": functools.partial(runs, (512, 1024)),
+        "large": functools.partial(runs, (512, 1024, 2048)),
+    },
+    left_out="the budget of 1,024 parameters",
+    figure=Effects(),
+)

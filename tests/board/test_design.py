@@ -1,0 +1,136 @@
+"""Attention over MLP over designs: effects are found where they are, and intervals cover them."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memobench.core.cells import cells
+from memobench.experiments import EXPERIMENTS
+from memobench.experiments.board import design
+
+CHOICES = [*design.CHOICES]
+
+
+@pytest.mark.parametrize("budget", design.VOCAB_SIZES)
+def test_levels_of_any_two_choices_meet_equally_often(budget):
+    found = pd.DataFrame([vars(each) for each in design.designs(budget)])
+    assert len(found) == 36
+    found["zipf_exponent"] = found["zipf_exponent"].fillna(0)
+    for pair in itertools.combinations(CHOICES, 2):
+        counts = found.groupby(list(pair)).size()
+        assert len(counts) == math.prod(found[x].nunique() for x in pair)
+        assert counts.nunique() == 1
+
+
+def test_models_have_as_many_parameters_as_the_budget():
+    """Except wide heads, which are few and large."""
+    for budget, runs in ((512, design.runs([512])), (1024, design.runs([1024]))):
+        for run in {(r.architecture, r.task.vocab_size, r.task.context_length): r for r in runs}:
+            architecture, vocab_size, context_length = run
+            module = architecture.module_for(
+                design.Associations(
+                    vocab_size=vocab_size, context_length=context_length, n_sequences=9
+                )
+            )
+            n_params, _ = design.models.count_parameters(module, context_length)
+            wide = architecture.side == (design.ATTENTION, "full")
+            assert abs(n_params / budget - 1) < (0.13 if wide else 0.06), architecture
+
+
+def make_rows(known_of):
+    """Rows of all runs at 512 parameters that know bits per parameter as a function says."""
+    rows = []
+    for run in design.runs([512]):
+        n = run.task.n_examples
+        n_choices = run.task.vocab_size
+        n_params = 512
+        lost = math.log(n_choices) - known_of(run) * n_params * math.log(2) / n
+        rows.append(cells(run) | {"n_params": n_params, "loss": lost, "status": "ok"})
+    return pd.DataFrame(rows)
+
+
+def known(run):
+    """Attention alone knows 1.1 times as much as an MLP, in two layers 1.1 * 1.2 times."""
+    side, heads = run.architecture.side
+    bits = {0.01: 1.0, 0.03: 1.5, 0.1: 1.2}[run.method.learning_rate]
+    if side == design.ATTENTION:
+        bits *= (1.1 if heads == "narrow" else 0.8) * (1.2 if run.architecture.n_layers == 2 else 1)
+    return bits
+
+
+@pytest.fixture(scope="module")
+def table():
+    return make_rows(known)
+
+
+def test_effects_are_those_that_the_runs_have(table):
+    found = design.effects(design.ratios(table), "attention alone")
+    by_level = {(row.choice, row.level): row.ratio for row in found.itertuples()}
+    assert by_level["n_layers", 1] == pytest.approx(1.1)
+    assert by_level["n_layers", 2] == pytest.approx(1.1 * 1.2)
+    assert by_level["all designs", ""] == pytest.approx(1.1 * math.sqrt(1.2))
+    for choice, level in set(by_level) - {("n_layers", 1), ("n_layers", 2)}:
+        assert by_level[choice, level] == pytest.approx(1.1 * math.sqrt(1.2)), choice
+    wide = design.effects(design.ratios(table), "attention alone, wide heads")
+    assert wide["ratio"].iloc[0] == pytest.approx(0.8 * math.sqrt(1.2))
+
+
+def test_intervals_cover_the_ratio_and_equal_levels_are_rarely_told_apart():
+    choices = pd.DataFrame([vars(each) for each in design.designs(512)]).fillna(
+        {"zipf_exponent": 0}
+    )
+    rng, covered, rejected = np.random.default_rng(0), [], []
+    effect = 0.1 * (choices["n_layers"] == 2)
+    for _ in range(300):
+        log_ratio = choices.assign(x=effect + rng.normal(size=len(choices)) * 0.1)
+        found = design.effects(log_ratio, "x")
+        row = found[(found["choice"] == "n_layers") & (found["level"] == 2)].iloc[0]
+        covered.append(row["ratio_low"] <= math.exp(0.1) <= row["ratio_high"])
+        rejected.append(found.loc[found["choice"] == "steps", "p_value"].iloc[0] < 0.05)
+    assert np.mean(covered) >= 0.925
+    assert np.mean(rejected) <= 0.08
+
+
+def test_a_label_table_does_not_choose_the_setting_in_which_it_counts():
+    rows = pd.DataFrame(
+        [
+            {
+                "heads": "full",
+                "load": load,
+                "learning_rate": 0.1,
+                "task_seed": k,
+                "d_model": 3,
+                "n_heads": 2,
+                "bits_per_parameter": x,
+            }
+            for load, by_table in ((1.0, (1.0, 5.0)), (2.0, (2.0, 2.0)))
+            for k, x in enumerate(by_table)
+        ]
+    )
+    # Table 1 looks best with load 1, where table 0 counts; table 0 with load 2.
+    assert list(design.best_known(rows)) == [1.0, 2.0]
+
+
+def test_a_training_that_diverged_knows_nothing_and_others_are_left_out(table):
+    rows = table.head(9).copy()
+    rows.loc[rows.index[:2], ["status", "loss"]] = ["diverged", math.nan]
+    assert list(design.known_bits(rows)["bits_per_parameter"][:3]) == [0, 0, pytest.approx(1.5)]
+    assert design.ratios(rows).empty
+    assert design.ratios(table.assign(method="capacity")).empty
+
+
+def test_the_page_says_the_ratio_over_designs(table, tmp_path):
+    experiment = EXPERIMENTS["board/design"]
+    assert "over 36 designs, attention alone holds 1.20" in experiment.figure.answer(table)
+    said = design.headline(design.split_budgets(design.ratios(table)))
+    assert "over 36 other designs, with contexts of 2 to 8 tokens, 1.20 [1.20, 1.20]" in said
+    sections = experiment.figure.sections(table)
+    assert sections[-1].count("\n") == 1 + len(design.LOADS)
+    figure = experiment.figure.draw(experiment, "quick", table)
+    assert len(figure.axes[0].containers) == len(design.COMPARED)
+    figure.savefig(tmp_path / "design.png")
+    assert len(experiment.figure.sections(table[:0])) == 1
+    experiment.figure.draw(experiment, "quick", table[:0])
