@@ -138,8 +138,7 @@ def _pytorch_steps(device: str) -> Iterator[None]:
 
 def _pytorch_vmap_steps(n_seeds: int, compiled: bool, device: str) -> Iterator[None]:
     """Trains models side by side for ever, by torch.func; yields after every step of all."""
-    losses_of = torch.func.vmap(_pytorch_loss)
-    losses_of = torch.compile(losses_of) if compiled else losses_of
+    losses_of = _pytorch_losses(compiled)
     seeds_Rx1 = torch.arange(n_seeds, device=device)[:, None]
     n, s, h, d = TASK.vocab_size, TASK.context_length, N_HEADS, D_MODEL
     shapes = (n, d), (s, d), (h, d, d), (h, d, d), (h, d, d), (h, d, d), (n, d)
@@ -155,6 +154,13 @@ def _pytorch_vmap_steps(n_seeds: int, compiled: bool, device: str) -> Iterator[N
         for param in params:
             param.requires_grad_()
         yield from pytorch.steps(params, _pytorch_rates(), losses)
+
+
+@functools.cache
+def _pytorch_losses(compiled: bool) -> Any:
+    """Maps what seeds stacked along R have to loss_R."""
+    losses_of = torch.func.vmap(_pytorch_loss)
+    return torch.compile(losses_of) if compiled else losses_of
 
 
 def _pytorch_loss(params: Any, tokens_BxS: Any, label_B: Any) -> Any:

@@ -32,6 +32,8 @@ def output_flag() -> flags.FlagHolder:
 def begin(script: str, folder: Any) -> pathlib.Path:
     """The folder that a script writes to; ends the script in a line where it cannot."""
     logging.set_verbosity(logging.WARNING)
+    # What an earlier measurement compiled would not be compiled again.
+    jax.config.update("jax_enable_compilation_cache", False)
     try:
         return results.check_writable(folder, "output")
     except UserError as error:

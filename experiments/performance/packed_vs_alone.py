@@ -177,8 +177,8 @@ def _list_baselines(seconds: float) -> dict[str, Row]:
     for threads in pytorch.threads():
         one = functools.partial(pytorch_rate, threads, seconds)
         rows[pytorch_name(threads)] = Row(one, 1)
-    for threads, is_compiled in itertools.product(pytorch.threads()[:1], (False, True)):
-        name = f"PyTorch, vmap of {most}" + ", compiled" * is_compiled
+    for threads, is_compiled in itertools.product(pytorch.threads(), (False, True)):
+        name = f"PyTorch, vmap of {most}, {pytorch.where(threads)}" + ", compiled" * is_compiled
         many = functools.partial(pytorch_vmap_rate, most, is_compiled, threads, seconds)
         rows[name] = Row(many, most)
     for n_seeds in PLAIN_SEEDS:

@@ -3,7 +3,7 @@
 The attention-only Transformer of `associations.py`: one product for all heads, of the last token
 only, as nothing else is read; a jitted epoch that donates its state and scans over its steps.
 One-hot rows in place of a gather, a loop unrolled by four and keys and values from one product were
-tried on two CPU cores, and were no faster.
+tried on two CPU cores beside other work: none was faster beyond the noise.
 
 Shape letters: R seeds, B batch, L steps of an epoch, M draws, S and T tokens, N vocabulary, D
 d_model, K d_head, H heads.
