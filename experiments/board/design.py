@@ -364,7 +364,7 @@ class Effects(Drawing):
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the ratio in all designs, at each level, and by size of set."""
         by_budget = split_budgets(ratios(table))
-        found = ["## Attention over MLP, over designs", *sentences(by_budget)]
+        found = ["## Over designs", *sentences(by_budget)]
         for budget, log_ratio in by_budget.items():
             found += [f"### {budget:,} parameters", tables.markdown(_format(log_ratio), {})]
         if len(found) > 2:

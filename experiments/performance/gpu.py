@@ -29,8 +29,8 @@ from memobench.common.notation import pluralize
 
 MINUTES = flags.DEFINE_float("minutes", 15.0, "How long in all.", lower_bound=0.0)
 FOLDER = flags.DEFINE_string("folder", "runs/gpu", "Folder of all that comes of it.")
-PROCESSES = flags.DEFINE_integer(
-    "processes",
+WORKERS = flags.DEFINE_integer(
+    "workers",
     None,
     "How many workers share the device; by default one, and up to 15 where MPS lets them.",
     lower_bound=1,
@@ -108,8 +108,8 @@ QUEUE: tuple[Step, ...] = (
 
 def count_processes() -> int:
     """The number of workers that train on this device."""
-    if PROCESSES.value is not None:
-        return PROCESSES.value
+    if WORKERS.value is not None:
+        return WORKERS.value
     shared = all(map(shutil.which, ("nvidia-smi", "nvidia-cuda-mps-control")))
     return min(MOST_PROCESSES, max(1, (os.cpu_count() or 1) - 1)) if shared else 1
 

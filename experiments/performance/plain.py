@@ -1,4 +1,4 @@
-"""What a JAX user would write in an afternoon: a Flax model, optax's Adam, `vmap` over seeds.
+"""The program of an afternoon of a JAX user: a Flax model, optax's Adam, `vmap` over seeds.
 
 The attention-only Transformer of `associations.py`: one product for all heads, of the last token
 only, as nothing else is read; a jitted epoch that donates its state and scans over its steps.

@@ -16,6 +16,7 @@ from memobench.core.spec import kind
 from memobench.engine import batches
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.blocks.figure import Groups
+from memobench.experiments.board.design import Effects
 from memobench.experiments.board.peak import Peaks
 from memobench.experiments.capacity.exposure_figure import Exposure
 from memobench.experiments.capacity.scaling_figure import Scaling
@@ -163,18 +164,18 @@ def test_every_experiment_is_well_declared(experiment, preset):
     assert len(set(names)) == len(names)
     # The board measures, whatever was said; others without claims draw what was found elsewhere.
     figure = experiment.figure
-    measures = isinstance(figure, (Peaks, Shapes, Typical))
+    measures = isinstance(figure, (Effects, Peaks, Shapes, Typical))
     assert names or measures or (isinstance(figure, Scaling) and figure.guides)
     table = pd.DataFrame([cells(run) for run in runs])
     trained = table[table["method"] == "trained"]
-    if not trained.empty:
+    if not trained.empty and not isinstance(figure, Effects):  # Its intervals are over designs.
         assert trained["seed"].nunique() >= claims.MIN_SEEDS
     # How long an annealing takes depends on the number of examples.
     trained = trained[trained["protocol"] != "annealed"]
     # What training adds to a construction is compared at equal steps.
     compares = (table["method"] == "constructed").any()
     # Capacities are compared at the steps of their sources.
-    compares |= isinstance(experiment.figure, (Exposure, Groups, Scaling, Typical))
+    compares |= isinstance(experiment.figure, (Effects, Exposure, Groups, Scaling, Typical))
     if not trained.empty and not compares:
         assert set(trained["protocol"]) <= {"published", "exact"}
         # Every conclusion is repeated with twice the steps.
