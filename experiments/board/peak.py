@@ -180,7 +180,7 @@ def headline(found: pd.DataFrame) -> str:
     least, most = min(over.values()), max(over.values())
     return (
         f"Each at its best size of set, attention alone knows {least:.2f} to {most:.2f} times the "
-        f"MLP's bits at {' and '.join(f'{budget:,}' for budget in over)} parameters"
+        f"MLP's bits from {min(over):,} to {max(over):,} parameters"
     )
 
 
