@@ -91,7 +91,9 @@ QUEUE: tuple[Step, ...] = (
     _measure("packed_vs_alone"),
     _measure("labelled_contexts"),
     _measure("roofline"),
-    # The board, 256 to 8,192 parameters and then 16,384 to 65,536.
+    # The best sizes of sets, other designs, and the board, to 8,192 and then 65,536 parameters.
+    _run("board/peak", "large", "--unpublished"),
+    _run("board/design", "large", "--unpublished"),
     _run("board/typical", "quick"),
     _run("board/typical", "narrow"),
     _run("board/typical", "full"),
@@ -100,9 +102,13 @@ QUEUE: tuple[Step, ...] = (
     # What papers have and the published tables lack.
     _run("mahdavi2024", "paper", "--seeds=1 --unpublished"),
     _run("dana2025", "paper", "--unpublished"),
+    _run("dana2025/vocabularies", "full"),
+    _run("dana2025/contexts", "full", "--unpublished"),
     _run("capacity/factual-recall", "full", "--unpublished"),
     _run("capacity/mlp-memory-released", "paper", "--unpublished"),
     _run("hebbian2026/widths", "paper", "--unpublished"),
+    # With doubled steps.
+    _run("dana2025", "full", "--unpublished"),
 )
 
 
