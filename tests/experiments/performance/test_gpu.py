@@ -38,8 +38,9 @@ EXPERIMENT = Experiment(
 
 @pytest.fixture
 def gpu():
-    with flagsaver.flagsaver():
-        yield importlib.import_module("memobench.experiments.performance.gpu")
+    # Flags that are defined within a saver's context go with it, and modules stay.
+    cli.find()
+    return importlib.import_module("memobench.experiments.performance.gpu")
 
 
 @pytest.fixture
@@ -90,7 +91,6 @@ def test_every_step_of_the_queue_is_a_command_that_exists(gpu, tmp_path):
     for step in gpu.QUEUE:
         _, *words = step.command(tmp_path, 60.0, 2)
         if words[:2] == ["-m", "memobench"]:
-            cli.find()
             with flagsaver.flagsaver():
                 _, names = cli.parse(words[1:])
                 if step.trains:
