@@ -23,6 +23,7 @@ import pandas as pd
 import scipy.stats
 
 from memobench.board import capacity_summary, families
+from memobench.common.notation import pluralize
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
@@ -403,7 +404,7 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
             f"MLP {_interval(both)} times. Single ratios of attention alone are {single.min():.2f} "
             f"to {single.max():.2f}. They spread by {total:.0%}, by label tables and initial "
             f"weights alone {noise:.0%}: that leaves {left:.0%} for the design."
-            + f" {n_failed} more designs, in which a training failed, do not count."
+            + f" In {pluralize(n_failed, 'more design')} a training failed; they do not count."
             * (n_failed > 0)
         )
     return found

@@ -209,7 +209,7 @@ def _width(contests: Sequence[capacity_summary.Contest]) -> str:
     if not wide:
         return ""
     over = [_ratio(run, mlp).value for run, mlp in wide]
-    return f"With heads as wide it knows {_range(over)} times as many."
+    return f"With wide heads it knows {_range(over)} times as many."
 
 
 def _has_narrow(contests: Sequence[capacity_summary.Contest]) -> bool:

@@ -77,7 +77,7 @@ def test_a_better_form_turns_the_answer_round(board):
     # Wide heads are one form: as long as narrow ones know more, they move their own ratio alone.
     wide = families(board) == capacity_summary.ATTENTION
     slower = answer.answer(with_bits(board, wide, 0.5))
-    assert slower.split(" With heads ")[0] == said.split(" With heads ")[0]
+    assert slower.split(" With wide ")[0] == said.split(" With wide ")[0]
     assert slower != said
 
 
