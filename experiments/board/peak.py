@@ -2,8 +2,9 @@
 
 `board/typical` measures all entries on sets of as many associations as parameters, more than any
 model holds: there training settles for fewer bits than at its best size. Here the six main families
-learn sets of up to ten sizes, each at a learning rate of its own, and the most is their capacity.
-Shapes are those of `board/typical`, which were chosen on sets as large as the budget.
+learn sets of up to six sizes at four learning rates, every setting on the same label tables, and
+the most is their capacity. Shapes are those of `board/typical`, which were chosen on sets as large
+as the budget.
 
 Expected: the most lies where some 95% are known, at half to three quarters of the parameters, and
 attention alone gains more by it than the MLP.
@@ -14,19 +15,20 @@ attention alone gains more by it than the MLP.
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench.board import capacity_summary, families, peak
+from memobench.board import capacity_summary, families
 from memobench.board import table as board
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.board import shapes
-from memobench.methods.capacity import Capacity
-from memobench.methods.thresholds import Estimate
+from memobench.experiments.board.peak_estimate import peaks, ratio
+from memobench.methods.thresholds import FAILING, Estimate
 from memobench.report import tables
 from memobench.report.drawing import key, legend, subplots
 from memobench.report.names import form_name
@@ -36,9 +38,9 @@ from memobench.tasks.associations import Associations
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Sizes of sets over parameters, finer where attention's peak was found to lie, as far as there are
-# so many pairs of tokens.
-SHARES = (0.3125, 0.375, 0.4375, 0.5, 0.5625, 0.625, 0.75, 0.875, 1.0, 1.25)
+# Sizes of sets over parameters, as far as there are so many pairs of tokens.
+SHARES = (0.375, 0.5, 0.625, 0.75, 1.0, 1.25)
+LEARNING_RATES = (0.01, 0.02, 0.05, 0.1)
 # Label tables of each budget.
 TABLES = {256: 24, 512: 16, 1024: 12, 2048: 10, 4096: 8, 8192: 6}
 PRESETS = {
@@ -59,21 +61,21 @@ def main_shapes(budget: int) -> Iterator[Architecture]:
 
 
 def runs(budgets: Iterable[int]) -> Iterator[Run]:
-    """Every main family on sets of every size."""
+    """Every main family on sets of every size, at every learning rate, of every label table."""
     for budget in budgets:
-        method = Capacity(
-            training=board.TRAININGS[board.EXACT],
-            rate_factors=board.RATE_FACTORS,
-            tables=TABLES[budget],
-            pilots=3,
-            rungs=1,
-        )
-        for shape in main_shapes(budget):
-            for share in SHARES:
-                n_tokens, n_sequences = families.VOCAB_SIZES[budget], round(share * budget)
-                if n_sequences <= n_tokens**2:
-                    task = Associations(vocab_size=n_tokens, n_sequences=n_sequences)
-                    yield Run(task=task, architecture=shape, method=method)
+        for shape, share, rate, seed in itertools.product(
+            main_shapes(budget), SHARES, LEARNING_RATES, range(TABLES[budget])
+        ):
+            n_tokens, n_sequences = families.VOCAB_SIZES[budget], round(share * budget)
+            if n_sequences <= n_tokens**2:
+                yield Run(
+                    task=Associations(vocab_size=n_tokens, n_sequences=n_sequences, seed=seed),
+                    architecture=shape,
+                    method=board.TRAININGS[board.EXACT].replace(
+                        learning_rate=rate, final_learning_rate=rate / 20
+                    ),
+                    seed=seed,
+                )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,26 +83,26 @@ class Peaks(Drawing):
     """Bits per parameter against the size of the set, a panel for each budget."""
 
     def draw(self, experiment: Experiment, preset: str, table: pd.DataFrame) -> "Figure":
-        """See `Drawing`; a ring is where the mean over all label tables is most."""
-        found = peak.peaks(table)
+        """See `Drawing`; a ring is at the best size of each."""
+        found = peaks(table)
         budgets = sorted(set(found["budget"])) or [0]
         figure, (axes,) = subplots(1, len(budgets), (2 + 5 * len(budgets), 5), sharey=True)
         names = [form_name(row["side"], row["heads"]) for row in found.to_dict("records")]
         styles = styles_of(names)
         for axis, budget in zip(axes, budgets, strict=True):
             for row in found[found["budget"] == budget].to_dict("records"):
-                per = row["n_params"]
-                x, y = ([value / per for value in row[name]] for name in ("sizes", "means"))
+                x = [size / row["n_params"] for size in row["sizes"]]
                 axis.errorbar(
                     x,
-                    y,
-                    yerr=[error / per for error in row["errors"]],
+                    row["means"],
+                    yerr=row["errors"],
                     markersize=4,
                     capsize=2,
                     **styles[form_name(row["side"], row["heads"])].for_line(),
                 )
-                top = row["n_examples"] / per, max(y)
-                axis.plot(*top, "o", markersize=13, fillstyle="none", color="black")
+                top = row["sizes"].index(row["n_examples"])
+                ring = {"markersize": 13, "fillstyle": "none", "color": "black"}
+                axis.plot(x[top], row["means"][top], "o", **ring)
             axis.set_title(f"{budget:,} parameters")
             axis.set_xlabel("associations of the set / parameters")
         axes[0].set_ylabel("bits per parameter")
@@ -111,28 +113,37 @@ class Peaks(Drawing):
 
     def answer(self, table: pd.DataFrame) -> str:
         """See `Drawing`: attention over MLP at their best sizes of sets, at the largest budget."""
-        return " ".join(ratios(peak.peaks(table))[-1:])
+        return " ".join(ratios(peaks(table))[-1:])
 
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the ratios, and every entry's peak."""
-        found = peak.peaks(table)
+        found = peaks(table)
         if found.empty:
             return []
+        rates = ", ".join(f"{rate:g}" for rate in LEARNING_RATES)
         return [
             "## Attention alone and MLP at the peak",
             "\n".join(f"- {line}" for line in ratios(found)),
             "## Peaks",
-            "Half of the label tables choose the size at which the other half is measured, and the "
-            "reverse. The interval covers that choice (95%); it does not cover the choice of "
-            "shapes, of steps, or of learning rates, which three pilots chose for each size. "
-            "*Edge*: the largest set is the best one, so that the peak may lie beyond. Entries "
-            "that cannot be told apart share a range of ranks, as on the board.",
+            f"Each entry learns each set at learning rates {rates}. Half of the label tables "
+            "choose the rate and the size at which the other half is measured, and the reverse; a "
+            "ring in the figure is at the size that all choose. The interval (95%) covers that "
+            "choice; it does not cover the choice of shapes or of steps. *Edge*: the largest set "
+            "is the best one, so that the peak may lie beyond. *Failed* trainings know less than "
+            f"{FAILING:.0%} of their median; they count. Entries that cannot be told apart share a "
+            "range of ranks, as on the board.",
             tables.markdown(_format(found), {}),
         ]
 
 
-def _per_parameter(row: Any) -> Estimate:
-    return Estimate(*(row[f"bits{end}"] / row["n_params"] for end in ("", "_low", "_high")))
+def _estimate(row: Any) -> Estimate:
+    return Estimate(row["bits"], row["bits_low"], row["bits_high"])
+
+
+def _best(rows: pd.DataFrame, side: str) -> dict[str, Any] | None:
+    """The row of most bits of a side; None where it has none."""
+    of_side: list[Any] = rows[rows["side"] == side].to_dict("records")
+    return max(of_side, key=lambda row: row["bits"], default=None)
 
 
 def ratios(found: pd.DataFrame) -> list[str]:
@@ -140,33 +151,27 @@ def ratios(found: pd.DataFrame) -> list[str]:
     lines = []
     attention, mlp, _ = capacity_summary.SIDES
     for budget, rows in found.groupby("budget"):
-        by_side: dict[Any, Any] = {}
-        for row in rows.to_dict("records"):  # The most bits come first.
-            by_side.setdefault(row["side"], row)
-            by_side.setdefault((row["side"], row["heads"]), row)
-        if {attention, mlp} <= by_side.keys():
-            over = peak.ratio(_per_parameter(by_side[attention]), _per_parameter(by_side[mlp]))
-            at_budget = _at_budget(by_side[attention]) / _at_budget(by_side[mlp])
-            line = (
-                f"At {budget:,} parameters the best attention alone holds "
-                f"{tables.interval(*over, digits=2)} times the bits of the best MLP, each at its "
-                f"best size of set ({_in_sample(rows, attention) / _in_sample(rows, mlp):.2f} with "
-                f"the sizes chosen on all label tables); on sets of {by_side[mlp]['budget']:,} "
-                f"{at_budget:.2f} times"
-            )
-            if (attention, "full") in by_side:
-                wide = peak.ratio(
-                    _per_parameter(by_side[attention, "full"]), _per_parameter(by_side[mlp])
-                )
-                line += f". With wide heads it holds {tables.interval(*wide, digits=2)} times"
-            lines.append(f"{line}.")
+        own, other = _best(rows, attention), _best(rows, mlp)
+        if own is None or other is None:
+            continue
+        at_budget = [
+            max(_at_budget(row) for row in rows[rows["side"] == side].to_dict("records"))
+            for side in (attention, mlp)
+        ]
+        line = (
+            f"At {budget:,} parameters the best attention alone holds "
+            f"{_format_ratio(own, other)} times the bits of the best MLP, each at its best size of "
+            f"set; on sets of {budget:,} {at_budget[0] / at_budget[1]:.2f} times"
+        )
+        wide = _best(rows[rows["heads"] == "full"], attention)
+        if wide is not None:
+            line += f". With wide heads it holds {_format_ratio(wide, other)} times"
+        lines.append(f"{line}.")
     return lines
 
 
-def _in_sample(rows: pd.DataFrame, side: str) -> float:
-    """The highest mean of any size, in bits per parameter, of the best form of a side."""
-    of_side: list[Any] = rows[rows["side"] == side].to_dict("records")
-    return max(max(row["means"]) / row["n_params"] for row in of_side)
+def _format_ratio(row: Any, other: Any) -> str:
+    return tables.interval(*ratio(_estimate(row), _estimate(other)), digits=2)
 
 
 def headline(found: pd.DataFrame) -> str:
@@ -174,9 +179,9 @@ def headline(found: pd.DataFrame) -> str:
     attention, mlp, _ = capacity_summary.SIDES
     over: dict[Any, float] = {}
     for budget, rows in found.groupby("budget"):
-        best = (rows["bits"] / rows["n_params"]).groupby(rows["side"]).max()
-        if {attention, mlp} <= set(best.index):
-            over[budget] = best[attention] / best[mlp]
+        own, other = _best(rows, attention), _best(rows, mlp)
+        if own is not None and other is not None:
+            over[budget] = own["bits"] / other["bits"]
     least, most = min(over.values()), max(over.values())
     return (
         f"Each at its best size of set, attention alone knows {least:.2f} to {most:.2f} times the "
@@ -187,7 +192,7 @@ def headline(found: pd.DataFrame) -> str:
 def _at_budget(row: Any) -> float:
     """Mean bits per parameter of the set whose size is nearest to the budget."""
     place = min(range(len(row["sizes"])), key=lambda j: abs(row["sizes"][j] - row["budget"]))
-    return row["means"][place] / row["n_params"]
+    return row["means"][place]
 
 
 def _format(found: pd.DataFrame) -> pd.DataFrame:
@@ -198,18 +203,19 @@ def _format(found: pd.DataFrame) -> pd.DataFrame:
             "rank": [board.COLUMNS["rank"].text(row) for row in rows],
             "entry": [f"{form_name(row['side'], row['heads'])} ({row['entry']})" for row in rows],
             "bits / parameter at the peak": [
-                tables.interval(*_per_parameter(row), digits=3) for row in rows
+                tables.interval(*_estimate(row), digits=3) for row in rows
             ],
             "set size there": [
                 f"{row['n_examples']:,}" + " (edge)" * (row["n_examples"] == row["sizes"][-1])
                 for row in rows
             ],
             "over parameters": [f"{row['n_examples'] / row['n_params']:.2f}" for row in rows],
+            "learning rate": [f"{row['learning_rate']:g}" for row in rows],
             "known there": [f"{row['known']:.1%}" for row in rows],
+            "failed": [f"{row['failed']} of {row['tables']}" for row in rows],
             "bits / parameter of a set as large as the budget": [
                 f"{_at_budget(row):.3f}" for row in rows
             ],
-            "label tables": [row["tables"] for row in rows],
         }
     )
 

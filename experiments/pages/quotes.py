@@ -15,12 +15,10 @@ from collections.abc import Callable
 import pandas as pd
 
 from memobench import claims
-from memobench.board import peak
 from memobench.board.capacity_summary import SIDES
 from memobench.common import folders
 from memobench.experiments import EXPERIMENTS
-from memobench.experiments.board import design, shapes
-from memobench.experiments.board import peak as peaks
+from memobench.experiments.board import design, peak, peak_estimate, shapes
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import freedom, papers
 from memobench.report import answer, tables
@@ -37,7 +35,7 @@ _USUAL = "bits per parameter after 1,024 steps"
 def _answer() -> str:
     """The answer of the board, then of other sizes of sets and other designs."""
     of_board = answer.answer(published("board/typical"))
-    at_peak = peaks.headline(peak.peaks(published("board/peak")))
+    at_peak = peak.headline(peak_estimate.peaks(published("board/peak")))
     over = design.headline(design.split_budgets(design.ratios(published("board/design"))))
     return textwrap.fill(f"{of_board} {at_peak}; {over}.", 100, break_on_hyphens=False)
 
@@ -84,13 +82,13 @@ def _exposure() -> str:
 
 def _peaks() -> str:
     """Attention over MLP at the best size of set of each, and certified bits beside the peak."""
-    found = peak.peaks(published("board/peak"))
+    found = peak_estimate.peaks(published("board/peak"))
     board = pd.read_csv(folders.published() / "leaderboard.csv")
-    lines = peaks.ratios(found)
+    lines = peak.ratios(found)
     for budget, rows in found.groupby("budget"):
         certified = board.query("budget == @budget and certified_bits_per_parameter.notna()")
         best = certified.nlargest(1, "certified_bits_per_parameter").iloc[0]
-        typical = (rows["bits"] / rows["n_params"]).max()
+        typical = rows["bits"].max()
         known = best["certified_bits_per_parameter"]
         lines.append(
             f"At {budget:,} parameters the best weights that were certified know {known:.2f} bits "

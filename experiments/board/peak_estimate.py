@@ -1,0 +1,187 @@
+"""Capacity as the maximum over set sizes, with an interval that covers the choice of the size.
+
+A set that is too small holds few bits, and on one that is too large training settles for fewer than
+the model can hold. The most lies between, at a size that differs from model to model, and so does
+the best learning rate.
+
+Shape letters: J set sizes, R learning rates, T label tables.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from memobench.analysis.statistics import CONFIDENCE
+from memobench.board import capacity_summary
+from memobench.common.errors import require
+from memobench.experiments.board import trainings
+from memobench.methods.thresholds import Estimate, count_failed
+
+# With fewer sizes nothing lies between a set that is too small and one that is too large.
+LEAST_SIZES = 3
+# With fewer label tables half of them say nothing of their spread.
+LEAST_TABLES = 4
+
+
+class Peak(NamedTuple):
+    """The most over set sizes and learning rates.
+
+    Attributes:
+      estimate: of it.
+      size: the place of the size at which all tables have the most.
+      rate: the place of the learning rate with which all tables have the most over sizes.
+      value_JxT: of each size and table, at the learning rate that the other half of tables chose.
+      value_T: of each table at the size and learning rate that the other half of them chose.
+    """
+
+    estimate: Estimate
+    size: int
+    rate: int
+    value_JxT: np.ndarray
+    value_T: np.ndarray
+
+
+def peak(value_JxRxT: np.ndarray) -> Peak:
+    """The most over set sizes and learning rates of means over label tables, with a 95% interval.
+
+    Half of the tables choose the learning rate that is best over all sizes, and then the size, at
+    which the other half is measured, and the reverse: the estimate is their mean, and its lower
+    limit Student's. That a choice was not the best can only make it too low. The upper limit is the
+    highest of all sizes and rates, of which one is that of the best, whichever it is.
+
+    Args:
+      value_JxRxT: of every set size, learning rate and label table; tables are the same for all.
+
+    Raises UserError for fewer than LEAST_SIZES sizes or LEAST_TABLES tables.
+
+    >>> value_JxT = np.array([[1.0, 1.1, 0.9, 1.0], [2.0, 2.1, 1.9, 2.0], [1.5, 1.6, 1.4, 1.5]])
+    >>> found = peak(value_JxT[:, None])
+    >>> found.size, round(found.estimate.value, 2)
+    (1, 2.0)
+    """
+    n_sizes, _, n_tables = value_JxRxT.shape
+    require(
+        n_sizes >= LEAST_SIZES,
+        f"a peak must have {LEAST_SIZES} set sizes, got {n_sizes}. Measure others.",
+    )
+    require(
+        n_tables >= LEAST_TABLES,
+        f"a peak must have {LEAST_TABLES} label tables, got {n_tables}. Measure {LEAST_TABLES}.",
+    )
+    is_odd_T = np.arange(n_tables) % 2 == 1
+    value_JxT = np.empty((n_sizes, n_tables))
+    value_T = np.empty(n_tables)
+    for half_T in (is_odd_T, ~is_odd_T):
+        size, rate = _choose(value_JxRxT[:, :, ~half_T])
+        value_JxT[:, half_T] = value_JxRxT[:, rate, half_T]
+        value_T[half_T] = value_JxRxT[size, rate, half_T]
+    value, low = value_T.mean(), value_T.mean() - half_width(value_T)
+    high = max(value, (value_JxRxT.mean(axis=-1) + half_width(value_JxRxT)).max())
+    estimate = Estimate(float(value), float(low), float(high))
+    return Peak(estimate, *_choose(value_JxRxT), value_JxT, value_T)
+
+
+def _choose(value_JxRxT: np.ndarray) -> tuple[int, int]:
+    """The learning rate that is best over all sizes, and the size that is best with it."""
+    mean_JxR = value_JxRxT.mean(axis=-1)
+    rate = int(mean_JxR.sum(axis=0).argmax())
+    return int(mean_JxR[:, rate].argmax()), rate
+
+
+def half_width(value_T: np.ndarray) -> Any:
+    """Half of Student's 95% interval of the mean over tables, the last axis."""
+    n_tables = value_T.shape[-1]
+    quantile = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, n_tables - 1)
+    return quantile * value_T.std(axis=-1, ddof=1) / math.sqrt(n_tables)
+
+
+def ratio(estimate: Estimate, other: Estimate) -> Estimate:
+    """One positive number over another, with the interval that follows from theirs.
+
+    In logarithms, by the method of variance estimates recovery (Zou & Donner 2008), as if the two
+    were independent; of equal label tables it is too wide rather than too narrow.
+
+    >>> ratio(Estimate(2.0, 1.9, 2.1), Estimate(1.0, 1.0, 1.0))
+    Estimate(value=2.0, low=1.9, high=2.1)
+    """
+    value, low, high = np.log(np.maximum(estimate, 1e-9))
+    by, by_low, by_high = np.log(np.maximum(other, 1e-9))
+    over = value - by
+    ends = (
+        over - math.hypot(value - low, by_high - by),
+        over + math.hypot(high - value, by - by_low),
+    )
+    return Estimate(*(float(round(np.exp(x), 12)) for x in (over, *ends)))
+
+
+def peaks(table: pd.DataFrame) -> pd.DataFrame:
+    """A row for every architecture that was trained at several set sizes, the most bits first.
+
+    Args:
+      table: of runs; those of other methods are left out.
+
+    Returns:
+      Columns: budget, family, entry, side and heads (`Architecture.side`), n_params, vocab_size,
+      steps, tables; bits, the peak per parameter, with bits_low and bits_high; n_examples,
+      learning_rate and known, the size of set and the rate there and the share that is known of
+      it; failed, the trainings there that know less than FAILING of their median; sizes, means and
+      errors, lists of all sizes, their mean bits per parameter and half intervals; rank_low and
+      rank_high within a budget, as those of the board.
+
+    Raises UserError where the label tables of an architecture's sizes are not the same.
+    """
+    found = [_row(rows) for rows in _split_entries(table)]
+    if not found:
+        return pd.DataFrame(columns=["budget", "family", "entry", "bits"])
+    budgets = pd.DataFrame(found).groupby("budget", sort=True)
+    ranked = [capacity_summary.rank_entries(of_budget) for _, of_budget in budgets]
+    return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")
+
+
+def _split_entries(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The trainings of each architecture that has several sizes of set."""
+    rows = trainings.known_bits(table)
+    if rows.empty:
+        return
+    for _, of_entry in rows.groupby(["shape", "vocab_size", "steps"], sort=False):
+        if of_entry["n_examples"].nunique() >= LEAST_SIZES:
+            yield of_entry
+
+
+def _row(rows: pd.DataFrame) -> dict[str, Any]:
+    value_JxRxT = _values(rows, "bits_per_parameter")
+    found = peak(value_JxRxT)
+    n_examples = sorted(set(rows["n_examples"]))
+    rates = sorted(set(rows["learning_rate"]))
+    names = ("budget", "family", "entry", "side", "heads", "n_params", "vocab_size", "steps")
+    return {
+        **rows.iloc[0][list(names)],
+        "tables": value_JxRxT.shape[-1],
+        **dict(zip(("bits", "bits_low", "bits_high"), found.estimate, strict=True)),
+        "bits_T": found.value_T,
+        "n_examples": n_examples[found.size],
+        "learning_rate": rates[found.rate],
+        "known": _values(rows, "accuracy")[found.size, found.rate].mean(),
+        "failed": count_failed(value_JxRxT[found.size, found.rate]),
+        "sizes": n_examples,
+        "means": found.value_JxT.mean(axis=-1).tolist(),
+        "errors": half_width(found.value_JxT).tolist(),
+    }
+
+
+def _values(rows: pd.DataFrame, column: str) -> np.ndarray:
+    """value_JxRxT of a column of one architecture's trainings, by size, learning rate and table."""
+    axes = ["n_examples", "learning_rate", "task_seed"]
+    value_JxRxT = rows.set_index(axes)[column].unstack().sort_index()
+    sizes, rates = (value_JxRxT.index.unique(x) for x in axes[:2])
+    require(
+        not value_JxRxT.isna().any(axis=None) and len(value_JxRxT) == len(sizes) * len(rates),
+        f"the sets of {rows['family'].iloc[0]} must have the same label tables at all sizes and "
+        f"learning rates, got {len(rows)} trainings for {len(sizes)} sizes, {len(rates)} rates and "
+        f"{value_JxRxT.shape[1]} tables. Measure all of them.",
+    )
+    return value_JxRxT.to_numpy(float).reshape(len(sizes), len(rates), -1)
