@@ -194,12 +194,14 @@ class Contest:
       best: of each side the run of most bits per parameter.
       wide: the best run of attention alone with heads as wide as the model.
       forms: the sides and forms of heads that were measured.
+      runs: all of each side.
     """
 
     budget: int
     best: dict[str, Any]
     wide: Any | None
     forms: frozenset[tuple[str, str]]
+    runs: dict[str, list[Any]]
 
 
 def contests(table: pd.DataFrame) -> list[Contest]:
@@ -222,8 +224,11 @@ def contests(table: pd.DataFrame) -> list[Contest]:
         if {*SIDES[:2]} <= {side for side, _ in forms}:
             group.sort(key=lambda each: _bits_per_parameter(each[2]))
             wide = [run for *form, run in group if form == [SIDES[0], "full"]]
-            best = {side: run for side, _, run in group}
-            found[of] = Contest(of, best, wide[-1] if wide else None, forms)
+            runs_of: dict[str, list[Any]] = {}
+            for side, _, run in group:
+                runs_of.setdefault(side, []).append(run)
+            best = {side: of_side[-1] for side, of_side in runs_of.items()}
+            found[of] = Contest(of, best, wide[-1] if wide else None, forms, runs_of)
     return [found[each] for each in sorted(found)]
 
 

@@ -167,7 +167,7 @@ def _order(contests: Sequence[capacity_summary.Contest]) -> str:
     if all(summaries[first]["model"].side[1] == "narrow" for summaries in known):
         name = f"with narrow heads {name}"
     return (
-        f"{name[0].upper()}{name[1:]} memorizes {'the most' if is_ahead else 'as much as any'}, "
+        f"{name[0].upper()}{name[1:]} memorizes {'the most' if is_ahead else 'as much as any'}: "
         f"{_range([_per_parameter(each[first], 'bits').value for each in known])} bits per "
         f"parameter {_where(contests)}."
     )
@@ -184,16 +184,18 @@ def _ratio_sentence(contests: Sequence[capacity_summary.Contest], where: str) ->
 
 
 def _sets(contests: Sequence[capacity_summary.Contest]) -> str:
-    """Attention over MLP by the sets that fit, where all budgets have them."""
-    known = [_summaries(contest) for contest in contests]
-    over = [
-        _per_parameter(each[_ATTENTION], "half_99").value
-        / _per_parameter(each[_MLP], "half_99").value
-        for each in known
-    ]
+    """Attention over MLP by the largest sets that fit, where all budgets have them."""
+    over = []
+    for contest in contests:
+        largest = [
+            (summary["half_99"] / summary["n_params"]).max()
+            for side in (_ATTENTION, _MLP)
+            for summary in [capacity_summary.summarize(pd.DataFrame(contest.runs[side]))]
+        ]
+        over.append(largest[0] / largest[1])
     if any(math.isnan(each) for each in over):
         return ""
-    return f", and half of its trainings learn sets {_range(over)} times as large"
+    return f"; the sets that half of its trainings learn are {_range(over)} times as large"
 
 
 def _where(contests: Sequence[capacity_summary.Contest]) -> str:
@@ -221,7 +223,7 @@ def _design(contests: Sequence[capacity_summary.Contest]) -> str:
     runs = [contest.best[_MLP] for contest in contests]
     tokens = _range([run["vocab_size"] for run in runs], "d")
     return (
-        f"Measured on as many pairs of {tokens} tokens as parameters, after "
+        f"Measured on sets of as many pairs as parameters, of {tokens} tokens, after "
         f"{runs[-1]['steps']:,} steps of full-batch Adam."
     )
 

@@ -67,7 +67,7 @@ def test_the_answer_names_the_largest_budget_with_every_form(board):
 
 def test_a_better_form_turns_the_answer_round(board):
     said = answer.answer(board)
-    assert said.startswith("With narrow heads attention + MLP memorizes the most, ")
+    assert said.startswith("With narrow heads attention + MLP memorizes the most: ")
     assert " Attention alone with heads narrower than the model knows " in said
     narrow = families(board) == "attention-only, narrow heads"
     turned = answer.answer(with_bits(board, narrow, 1.4))
@@ -92,7 +92,7 @@ def test_equal_sides_are_not_ranked(board):
     changes = {"architecture": "attention_only", "d_mlp": 0, "activation": None}
     attention = mlp.assign(run_id="f" + mlp["run_id"].str[1:], **changes)
     equal = pd.concat([mlp, attention], ignore_index=True)
-    assert "memorizes as much as any, " in answer.answer(equal)
+    assert "memorizes as much as any: " in answer.answer(equal)
 
 
 @pytest.mark.parametrize("kept", [(), (capacity_summary.ATTENTION,), ("MLP", "attention + MLP")])
