@@ -28,14 +28,16 @@ from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
-from memobench.experiments.board import peak, trainings
+from memobench.experiments.board import peak
 from memobench.methods.thresholds import FAILING
 from memobench.methods.training import Training
+from memobench.numerics import metrics
 from memobench.optimizers import Adam, Optimizer
 from memobench.optimizers.muon import Muon
 from memobench.report import tables
 from memobench.report.drawing import subplots
 from memobench.report.style import styles_of
+from memobench.store.rows import architecture_columns
 from memobench.tasks.associations import Associations
 
 if TYPE_CHECKING:
@@ -170,20 +172,30 @@ _SETTING = ["heads", "d_model", "n_heads", "load", "learning_rate"]
 def known_bits(table: pd.DataFrame) -> pd.DataFrame:
     """The trainings of a table: budget, CHOICES, side, _SETTING, task_seed and bits_per_parameter.
 
-    Bits are those of `trainings.known_bits`.
+    Bits are those that are known of all labels, weighted by how often each is asked; a training
+    that diverged knows none.
     """
-    rows = trainings.known_bits(table)
+    rows = table.query("method == 'trained' and protocol == 'exact'")
     if rows.empty:
-        return rows
+        return rows.assign(budget=0)
+    shapes = rows.groupby(architecture_columns(), dropna=False, sort=False).ngroup()
+    examples: list[Any] = rows.loc[~shapes.duplicated()].to_dict("records")
+    known_as = [capacity_summary.architecture(row) for row in examples]
+    sides = [each.side if each else ("", "") for each in known_as]
     entropy = rows["n_examples"] * np.log2(rows["vocab_size"].astype(float))
+    bits = metrics.memorized_bits(rows["loss"], rows["n_examples"], rows["vocab_size"])
     zipf = rows["zipf_exponent"].astype(float)
     rows = rows.assign(
+        budget=rows["n_params"].map(capacity_summary.budget),
         optimizer=rows["optimizer"].str.capitalize(),
         zipf_exponent=zipf.map(lambda x: "equal" if pd.isna(x) else f"Zipf {x:g}"),
+        side=[sides[shape][0] for shape in shapes],
+        heads=[sides[shape][1] for shape in shapes],
         load=(entropy / rows["n_params"]).map(_nearest_load),
+        bits_per_parameter=np.where(rows["status"] == "ok", bits, 0) / rows["n_params"],
     )
     columns = ["budget", *CHOICES, "side", *_SETTING, "task_seed", "bits_per_parameter"]
-    return rows[columns]
+    return rows.loc[rows["side"] != "", columns]
 
 
 def _nearest_load(load: float) -> float:

@@ -15,7 +15,6 @@ attention alone gains more by it than the MLP.
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +22,12 @@ import pandas as pd
 
 from memobench.board import capacity_summary, families
 from memobench.board import table as board
+from memobench.board.peak import peaks, ratio
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.board import shapes
-from memobench.experiments.board.peak_estimate import peaks, ratio
+from memobench.methods.peak import Peak
 from memobench.methods.thresholds import FAILING, Estimate
 from memobench.report import tables
 from memobench.report.drawing import key, legend, subplots
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # Sizes of sets over parameters, as far as there are so many pairs of tokens.
 SHARES = (0.375, 0.5, 0.625, 0.75, 1.0, 1.25)
-LEARNING_RATES = (0.01, 0.02, 0.05, 0.1)
+RATE_FACTORS = (1.0, 2.0, 5.0, 10.0)
 # Label tables of each budget.
 TABLES = {256: 24, 512: 16, 1024: 12, 2048: 10, 4096: 8, 8192: 6}
 PRESETS = {
@@ -61,21 +61,19 @@ def main_shapes(budget: int) -> Iterator[Architecture]:
 
 
 def runs(budgets: Iterable[int]) -> Iterator[Run]:
-    """Every main family on sets of every size, at every learning rate, of every label table."""
+    """Every main family on sets of every size, at every learning rate."""
     for budget in budgets:
-        for shape, share, rate, seed in itertools.product(
-            main_shapes(budget), SHARES, LEARNING_RATES, range(TABLES[budget])
-        ):
-            n_tokens, n_sequences = families.VOCAB_SIZES[budget], round(share * budget)
-            if n_sequences <= n_tokens**2:
-                yield Run(
-                    task=Associations(vocab_size=n_tokens, n_sequences=n_sequences, seed=seed),
-                    architecture=shape,
-                    method=board.TRAININGS[board.EXACT].replace(
-                        learning_rate=rate, final_learning_rate=rate / 20
-                    ),
-                    seed=seed,
-                )
+        n_tokens = families.VOCAB_SIZES[budget]
+        sizes = [round(x * budget) for x in SHARES if round(x * budget) <= n_tokens**2]
+        task = Associations(vocab_size=n_tokens, n_sequences=sizes[-1])
+        method = Peak(
+            training=board.TRAININGS[board.EXACT],
+            shares=tuple(size / sizes[-1] for size in sizes),
+            rate_factors=RATE_FACTORS,
+            tables=TABLES[budget],
+        )
+        for shape in main_shapes(budget):
+            yield Run(task=task, architecture=shape, method=method)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,7 +118,8 @@ class Peaks(Drawing):
         found = peaks(table)
         if found.empty:
             return []
-        rates = ", ".join(f"{rate:g}" for rate in LEARNING_RATES)
+        rate = board.TRAININGS[board.EXACT].learning_rate
+        rates = ", ".join(f"{rate * factor:g}" for factor in RATE_FACTORS)
         return [
             "## Attention alone and MLP at the peak",
             "\n".join(f"- {line}" for line in ratios(found)),

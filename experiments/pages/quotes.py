@@ -16,9 +16,10 @@ import pandas as pd
 
 from memobench import claims
 from memobench.board.capacity_summary import SIDES
+from memobench.board.peak import peaks
 from memobench.common import folders
 from memobench.experiments import EXPERIMENTS
-from memobench.experiments.board import design, peak, peak_estimate, shapes
+from memobench.experiments.board import design, peak, shapes
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import freedom, papers
 from memobench.report import answer, tables
@@ -35,7 +36,7 @@ _USUAL = "bits per parameter after 1,024 steps"
 def _answer() -> str:
     """The answer of the board, then of other sizes of sets and other designs."""
     of_board = answer.answer(published("board/typical"))
-    at_peak = peak.headline(peak_estimate.peaks(published("board/peak")))
+    at_peak = peak.headline(peaks(published("board/peak")))
     over = design.headline(design.split_budgets(design.ratios(published("board/design"))))
     return textwrap.fill(f"{of_board} {at_peak}; {over}.", 100, break_on_hyphens=False)
 
@@ -82,7 +83,7 @@ def _exposure() -> str:
 
 def _peaks() -> str:
     """Attention over MLP at the best size of set of each, and certified bits beside the peak."""
-    found = peak_estimate.peaks(published("board/peak"))
+    found = peaks(published("board/peak"))
     board = pd.read_csv(folders.published() / "leaderboard.csv")
     lines = peak.ratios(found)
     for budget, rows in found.groupby("budget"):

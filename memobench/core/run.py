@@ -229,6 +229,7 @@ class Method(
         "optimised",
         "searched",
         "trained",
+        "peak",
     ),
 ):
     """A way to make the weights of a run.

@@ -1,6 +1,7 @@
-"""The policy of a Capacity over the engine's lanes, which the runs of a pack share.
+"""The policy of a Capacity, or a Peak, over the engine's lanes, which the runs of a pack share.
 
-`trial_schedule` says which trainings a run makes next; here they are trained.
+Findings, such as those of `trial_schedule`, say which trainings a run makes next; here they are
+trained.
 """
 
 from __future__ import annotations
@@ -52,12 +53,20 @@ class ModelJob(EpochJob):
 
 
 class CapacityPolicy(JobQueue):
-    """Every run of a pack has its pilots trained, then its models for every rung, then trials."""
+    """Every run of a pack has those trainings made that its findings propose.
 
-    def __init__(self, pack: Pack, checkpoints: Checkpoints | None = None) -> None:
+    Args:
+      pack: of runs of one method.
+      checkpoints: of findings.
+      findings: what a run's trainings have found, and which come next, a class like `Findings`.
+    """
+
+    def __init__(
+        self, pack: Pack, checkpoints: Checkpoints | None = None, findings: Any = Findings
+    ) -> None:
         super().__init__(pack, checkpoints)
         self._n_open = [0] * len(pack.runs)
-        self._found = [_resume(checkpoints, run) for run in pack.runs]
+        self._found = [_resume(checkpoints, run, findings) for run in pack.runs]
         for i in range(len(pack.runs)):
             self._propose(i)
 
@@ -133,7 +142,8 @@ class CapacityPolicy(JobQueue):
         """Writes down what a model came to know, and keeps its weights if none know more."""
         found = self._found[job.owner]
         found.keep(job.proposal, job.bits, job.known)
-        if not job.proposal.tries and job.bits > found.best[0]:
+        is_whole = job.n_examples == job.run.task.n_examples and not job.proposal.tries
+        if is_whole and job.bits > found.best[0]:
             params = traverse_util.flatten_dict(weights()["params"], sep="/")
             found.best = job.bits, job.proposal.table, params
 
@@ -156,11 +166,11 @@ class CapacityPolicy(JobQueue):
         self._n_open[i] += len(jobs)
 
 
-def _resume(checkpoints: Checkpoints | None, run: Run) -> Findings:
+def _resume(checkpoints: Checkpoints | None, run: Run, findings: Any) -> Any:
     """The findings that a checkpoint holds of a run; none where they do not say what comes next."""
 
-    def restore(arrays: Arrays) -> Findings:
-        Findings.from_arrays(run, arrays).propose()
-        return Findings.from_arrays(run, arrays)
+    def restore(arrays: Arrays) -> Any:
+        findings.from_arrays(run, arrays).propose()
+        return findings.from_arrays(run, arrays)
 
-    return resume(checkpoints, run.run_id, restore, Findings.to_arrays) or Findings(run)
+    return resume(checkpoints, run.run_id, restore, findings.to_arrays) or findings(run)

@@ -26,6 +26,9 @@ EXTENSIONS = 2
 
 PILOT, RUNG, TRIAL, TRIAL_PILOT = "pilot", "rung", "trial", "trial pilot"
 
+# Of the weights that know most bits of the whole: bits, label table, parameters by path.
+Best = tuple[float, int, dict[str, np.ndarray]]
+
 
 class Proposal(NamedTuple):
     """One training to make.
@@ -65,7 +68,7 @@ class Findings:
       trials: in the order in which they were chosen.
       pilot_trials: those that choose their learning rate, with its factor.
       round: trials of the open round that have ended, by place, with the examples they know.
-      best: of the weights that know most bits of the whole: bits, label table, parameters by path.
+      best: of the weights that know most bits of the whole.
     """
 
     run: Run
@@ -74,7 +77,7 @@ class Findings:
     trials: list[thresholds.Trial] = dataclasses.field(default_factory=list)
     pilot_trials: list[tuple[float, thresholds.Trial]] = dataclasses.field(default_factory=list)
     round: dict[int, tuple[Proposal, int]] = dataclasses.field(default_factory=dict)
-    best: tuple[float, int, dict[str, np.ndarray]] = (0.0, 0, {})
+    best: Best = (0.0, 0, {})
 
     @property
     def method(self) -> Any:
@@ -176,10 +179,7 @@ class Findings:
         made = [(of.stage == TRIAL, *of[1:], known) for of, known in self.round.values()]
         tables |= {"pilot_trials": (trials, 3), "round": (made, 8)}
         arrays = {name: np.array(x, np.float64).reshape(-1, n) for name, (x, n) in tables.items()}
-        bits, table, params = self.best
-        return (
-            arrays | {"best": np.array([bits, table])} | {f"best/{x}": y for x, y in params.items()}
-        )
+        return arrays | arrays_of_best(self.best)
 
     @classmethod
     def from_arrays(cls, run: Run, arrays: Mapping[str, np.ndarray]) -> Findings:
@@ -200,16 +200,7 @@ class Findings:
             place, number, of, steps, n = map(int, (place, number, of, steps, n))
             stage = TRIAL if is_trial else TRIAL_PILOT
             found.round[place] = Proposal(stage, place, number, of, steps, factor, n), int(known)
-        bits, table = arrays["best"]
-        params = {
-            x.removeprefix("best/"): y.astype(np.float32)
-            for x, y in arrays.items()
-            if x.startswith("best/")
-        }
-        if params:
-            shapes = certificates.shapes(run.module(), run.task.context_length)
-            certificates.require_shapes(params, shapes)
-        found.best = float(bits), int(table), params
+        found.best = best_of_arrays(run, arrays)
         return found
 
     def _rungs(self) -> list[Proposal]:
@@ -360,3 +351,23 @@ class Findings:
 def method_of(run: Run) -> Any:
     method: Any = run.method
     return method
+
+
+def arrays_of_best(best: Best) -> dict[str, np.ndarray]:
+    """Arrays that a checkpoint holds of the best weights."""
+    bits, table, params = best
+    return {"best": np.array([bits, table])} | {f"best/{x}": y for x, y in params.items()}
+
+
+def best_of_arrays(run: Run, arrays: Mapping[str, np.ndarray]) -> Best:
+    """The inverse of `arrays_of_best`."""
+    bits, table = arrays["best"]
+    params = {
+        x.removeprefix("best/"): y.astype(np.float32)
+        for x, y in arrays.items()
+        if x.startswith("best/")
+    }
+    if params:
+        shapes = certificates.shapes(run.module(), run.task.context_length)
+        certificates.require_shapes(params, shapes)
+    return float(bits), int(table), params

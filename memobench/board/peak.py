@@ -8,7 +8,6 @@ Shape letters: J set sizes, R learning rates, T label tables.
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +17,11 @@ import scipy.stats
 from memobench.analysis.statistics import CONFIDENCE
 from memobench.board import capacity_summary
 from memobench.common.errors import require
-from memobench.experiments.board import trainings
+from memobench.core.architecture import Architecture
+from memobench.core.cells import from_cells
+from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate, count_failed
+from memobench.store.rows import parse_list
 
 # With fewer sizes nothing lies between a set that is too small and one that is too large.
 LEAST_SIZES = 3
@@ -27,7 +29,7 @@ LEAST_SIZES = 3
 LEAST_TABLES = 4
 
 
-class Peak(NamedTuple):
+class PeakEstimate(NamedTuple):
     """The most over set sizes and learning rates.
 
     Attributes:
@@ -45,7 +47,7 @@ class Peak(NamedTuple):
     value_T: np.ndarray
 
 
-def peak(value_JxRxT: np.ndarray) -> Peak:
+def peak(value_JxRxT: np.ndarray) -> PeakEstimate:
     """The most over set sizes and learning rates of means over label tables, with a 95% interval.
 
     Half of the tables choose the learning rate that is best over all sizes, and then the size, at
@@ -82,7 +84,7 @@ def peak(value_JxRxT: np.ndarray) -> Peak:
     value, low = value_T.mean(), value_T.mean() - half_width(value_T)
     high = max(value, (value_JxRxT.mean(axis=-1) + half_width(value_JxRxT)).max())
     estimate = Estimate(float(value), float(low), float(high))
-    return Peak(estimate, *_choose(value_JxRxT), value_JxT, value_T)
+    return PeakEstimate(estimate, *_choose(value_JxRxT), value_JxT, value_T)
 
 
 def _choose(value_JxRxT: np.ndarray) -> tuple[int, int]:
@@ -119,7 +121,7 @@ def ratio(estimate: Estimate, other: Estimate) -> Estimate:
 
 
 def peaks(table: pd.DataFrame) -> pd.DataFrame:
-    """A row for every architecture that was trained at several set sizes, the most bits first.
+    """A row for every run of a Peak, the most bits per parameter first.
 
     Args:
       table: of runs; those of other methods are left out.
@@ -131,10 +133,10 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
       it; failed, the trainings there that know less than FAILING of their median; sizes, means and
       errors, lists of all sizes, their mean bits per parameter and half intervals; rank_low and
       rank_high within a budget, as those of the board.
-
-    Raises UserError where the label tables of an architecture's sizes are not the same.
     """
-    found = [_row(rows) for rows in _split_entries(table)]
+    runs = table[(table["method"] == Peak.name) & (table["status"] == "ok")]
+    made = [(run, capacity_summary.architecture(run)) for run in runs.to_dict("records")]
+    found = [_row(run, architecture) for run, architecture in made if architecture is not None]
     if not found:
         return pd.DataFrame(columns=["budget", "family", "entry", "bits"])
     budgets = pd.DataFrame(found).groupby("budget", sort=True)
@@ -142,46 +144,29 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")
 
 
-def _split_entries(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """The trainings of each architecture that has several sizes of set."""
-    rows = trainings.known_bits(table)
-    if rows.empty:
-        return
-    for _, of_entry in rows.groupby(["shape", "vocab_size", "steps"], sort=False):
-        if of_entry["n_examples"].nunique() >= LEAST_SIZES:
-            yield of_entry
-
-
-def _row(rows: pd.DataFrame) -> dict[str, Any]:
-    value_JxRxT = _values(rows, "bits_per_parameter")
-    found = peak(value_JxRxT)
-    n_examples = sorted(set(rows["n_examples"]))
-    rates = sorted(set(rows["learning_rate"]))
-    names = ("budget", "family", "entry", "side", "heads", "n_params", "vocab_size", "steps")
+def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
+    made = from_cells(run)
+    method: Any = made.method
+    values = (np.array(parse_list(run[name]), float) for name in ("size_bits", "size_known"))
+    bits_JxRxT, known_JxRxT = (value.reshape(method.shape) for value in values)
+    found = peak(bits_JxRxT / run["n_params"])
+    sizes = method.sizes(made)
+    side, heads = architecture.side
+    of_best_T = bits_JxRxT[found.size, found.rate]
     return {
-        **rows.iloc[0][list(names)],
-        "tables": value_JxRxT.shape[-1],
+        "budget": capacity_summary.budget(int(run["n_params"])),
+        "family": capacity_summary.family(run),
+        "entry": " ".join(architecture.shown_sizes),
+        "side": side,
+        "heads": heads,
+        **{name: int(run[name]) for name in ("n_params", "vocab_size", "steps", "tables")},
         **dict(zip(("bits", "bits_low", "bits_high"), found.estimate, strict=True)),
         "bits_T": found.value_T,
-        "n_examples": n_examples[found.size],
-        "learning_rate": rates[found.rate],
-        "known": _values(rows, "accuracy")[found.size, found.rate].mean(),
-        "failed": count_failed(value_JxRxT[found.size, found.rate]),
-        "sizes": n_examples,
+        "n_examples": sizes[found.size],
+        "learning_rate": method.training.learning_rate * method.rate_factors[found.rate],
+        "known": known_JxRxT[found.size, found.rate].mean() / sizes[found.size],
+        "failed": count_failed(of_best_T),
+        "sizes": sizes,
         "means": found.value_JxT.mean(axis=-1).tolist(),
         "errors": half_width(found.value_JxT).tolist(),
     }
-
-
-def _values(rows: pd.DataFrame, column: str) -> np.ndarray:
-    """value_JxRxT of a column of one architecture's trainings, by size, learning rate and table."""
-    axes = ["n_examples", "learning_rate", "task_seed"]
-    value_JxRxT = rows.set_index(axes)[column].unstack().sort_index()
-    sizes, rates = (value_JxRxT.index.unique(x) for x in axes[:2])
-    require(
-        not value_JxRxT.isna().any(axis=None) and len(value_JxRxT) == len(sizes) * len(rates),
-        f"the sets of {rows['family'].iloc[0]} must have the same label tables at all sizes and "
-        f"learning rates, got {len(rows)} trainings for {len(sizes)} sizes, {len(rates)} rates and "
-        f"{value_JxRxT.shape[1]} tables. Measure all of them.",
-    )
-    return value_JxRxT.to_numpy(float).reshape(len(sizes), len(rates), -1)
