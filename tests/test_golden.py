@@ -71,6 +71,7 @@ CAPACITY = mb.Capacity(
     rate_factors=(1.0, 3.0),
     **{"tables": 2, "pilots": 2, "rungs": 2, "threshold_trials": 2, "trial_pilots": 1},
 )
+PEAK = mb.Peak(training=CAPACITY.training, shares=(0.5, 1.0), rate_factors=(1.0, 3.0), tables=2)
 NEAREST = {"solve": "least_squares"}
 CASES = {
     "published": (PAIRS, ATTENTION, PUBLISHED),
@@ -105,6 +106,7 @@ CASES = {
     "annealed": (CONTEXTS, CLASSIFIER, ANNEALED),
     "searched": (PAIRS, ATTENTION, SEARCH),
     "capacity": (PAIRS, MLP, CAPACITY),
+    "peak": (PAIRS, MLP, PEAK),
     "optimised": (
         SEVERAL,
         mb.SequenceEncoder(d_model=2),

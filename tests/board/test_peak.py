@@ -1,17 +1,16 @@
 """Capacity over set sizes: the interval covers the true most, and tables are the same for all."""
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import memobench
+from memobench.board import peak
 from memobench.common.errors import UserError
 from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import peak as drawn_peaks
-from memobench.experiments.board import peak_estimate as peak
+from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate
 from memobench.methods.training import Training
 from memobench.models.transformer import MLP, AttentionOnly
@@ -83,27 +82,24 @@ def test_ratios_need_no_equal_intervals():
     assert over.low < 1.6 + 0.01
 
 
+METHOD = Peak(
+    training=Training(n_batches=8, epochs=4, learning_rate=0.01).exact(),
+    shares=(0.125, 0.375, 1.0),
+    rate_factors=(1.0, 3.0),
+    tables=4,
+)
+SHAPES = (
+    AttentionOnly(d_model=3, d_head=1, n_heads=6, heads="full"),
+    AttentionOnly(d_model=3, d_head=3, n_heads=2, heads="full"),
+    MLP(d_model=3, d_head=3, d_mlp=8, heads="full"),
+)
+
+
 @pytest.fixture(scope="module")
 def table():
-    shapes = (
-        AttentionOnly(d_model=3, d_head=1, n_heads=6, heads="full"),
-        AttentionOnly(d_model=3, d_head=3, n_heads=2, heads="full"),
-        MLP(d_model=3, d_head=3, d_mlp=8, heads="full"),
-    )
-    return memobench.run(
-        [
-            Run(
-                task=Associations(vocab_size=8, n_sequences=n, seed=seed),
-                architecture=shape,
-                method=Training(n_batches=8, epochs=4, learning_rate=rate).exact(),
-                seed=seed,
-            )
-            for shape, n, rate, seed in itertools.product(
-                shapes, (8, 24, 64), (0.01, 0.03), range(4)
-            )
-        ],
-        progress=False,
-    )
+    task = Associations(vocab_size=8, n_sequences=64)
+    runs = [Run(task=task, architecture=shape, method=METHOD) for shape in SHAPES]
+    return memobench.run(runs, progress=False)
 
 
 def test_an_entry_is_an_architecture_with_all_its_sizes(table):
@@ -114,19 +110,12 @@ def test_an_entry_is_an_architecture_with_all_its_sizes(table):
         assert row["bits_low"] <= row["bits"] <= row["bits_high"]
         assert row["n_examples"] in row["sizes"]
         assert row["learning_rate"] in (0.01, 0.03)
+        assert 0 <= row["known"] <= 1
         # Of eight associations there are no more than 24 bits.
         assert row["means"][0] <= 8 * 3 / row["n_params"] + 1e-6
     assert found["bits"].is_monotonic_decreasing
-
-
-def test_fewer_sizes_are_no_entry_and_other_tables_are_refused(table):
-    assert peak.peaks(table[table["n_examples"] > 8]).empty
     assert peak.peaks(table[:0]).empty
-    other = table.assign(task_seed=table["task_seed"] + (table["n_examples"] == 8))
-    with pytest.raises(UserError, match="must have the same label tables"):
-        peak.peaks(other)
-    with pytest.raises(UserError, match="got 23 trainings for 3 sizes, 2 rates and 4 tables"):
-        peak.peaks(table[1:])
+    assert peak.peaks(table.assign(method="capacity")).empty
 
 
 def test_the_page_says_attention_over_mlp_at_the_peak(table, tmp_path):
@@ -154,8 +143,8 @@ def test_the_page_says_attention_over_mlp_at_the_peak(table, tmp_path):
 
 def test_every_size_of_the_board_is_a_set_of_pairs():
     for preset, runs in EXPERIMENTS["board/peak"].presets.items():
-        of_budget = {}
         for run in runs:
-            assert 0 < run.task.n_examples <= run.task.vocab_size**2
-            of_budget.setdefault(run.architecture, set()).add(run.task.n_examples)
-        assert {len(sizes) for sizes in of_budget.values()} == {5, 6}, preset
+            sizes = run.method.sizes(run)
+            assert 0 < sizes[0]
+            assert sizes[-1] <= run.task.vocab_size**2
+            assert len(sizes) in (5, 6), preset
