@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.claims import UNDECIDED
 from memobench.common import folders, notation
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.blocks.common import EQUAL
@@ -24,10 +23,10 @@ FOLDER = folders.published() / "blocks"
 
 
 def ratios() -> pd.DataFrame:
-    """A table of columns experiment, name, estimate, low, high and decided.
+    """A table of columns experiment, name, estimate, low and high.
 
-    The name is of the two groups, and of the measure unless it is MANY; decided is whether any
-    claim on the ratio is. Recall is left out: it does not depend on weights.
+    The name is of the two groups, and of the measure unless it is MANY. Recall is left out: it does
+    not depend on weights.
     """
     tables = []
     for path in sorted(FOLDER.glob(f"*{ENDING}")):
@@ -37,10 +36,8 @@ def ratios() -> pd.DataFrame:
         named = pair.where(measure == MANY.name, pair + ", " + measure)
         tables.append(table.assign(experiment=path.name.removesuffix(ENDING), name=named))
     found = pd.concat(tables).query("experiment != 'recall'")
-    found["decided"] = found["verdict"] != UNDECIDED
-    found["decided"] = found.groupby(["experiment", "name"])["decided"].transform("any")
     found = found.drop_duplicates(["experiment", "name"], ignore_index=True)
-    return found[["experiment", "name", "estimate", "low", "high", "decided"]]
+    return found[["experiment", "name", "estimate", "low", "high"]]
 
 
 def figure(found: pd.DataFrame) -> Any:
@@ -65,8 +62,9 @@ def figure(found: pd.DataFrame) -> Any:
             for label, row in groups[title]:
                 ends = [[row["estimate"] - row["low"]], [row["high"] - row["estimate"]]]
                 color = COLORS[(row["low"] > 1) - (row["high"] < 1)]
-                look = {"color": color, "mfc": color if row["decided"] else "white"}
-                axis.errorbar(row["estimate"], len(names), xerr=ends, fmt="o", capsize=3, **look)
+                axis.errorbar(
+                    row["estimate"], len(names), xerr=ends, fmt="o", capsize=3, color=color
+                )
                 names.append(label)
         axis.set_yticks(range(len(names)), names, fontsize="x-small")
         for text in axis.get_yticklabels():
@@ -76,16 +74,16 @@ def figure(found: pd.DataFrame) -> Any:
         axis.grid(visible=False, axis="y")
         axis.axvspan(*EQUAL, color="black", alpha=0.1)
         axis.axvline(1, color="black", linewidth=1)
-        axis.set_xlabel("ratio")
+        axis.set_xlabel("ratio of bits known")
     axes[0].set_xlim(left=min(0.4, 0.9 * found["low"].min()))
     axes[0].set_xticks([0.5, 0.75, 1, 1.25])
+    drawn.suptitle("What blocks memorize, per parameter where no other measure is named")
     handles = [
         key("more", color=COLORS[1], marker="o"),
         key("less", color=COLORS[-1], marker="o"),
         key("not told apart at 95%", color=COLORS[0], marker="o"),
-        key("no claim on it is decided", marker="o", markerfacecolor="white"),
     ]
-    legend(drawn, handles, columns=4)
+    legend(drawn, handles)
     return drawn
 
 

@@ -327,6 +327,8 @@ class Effects(Drawing):
 
     def draw(self, experiment: Experiment, preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`; pale points are single designs."""
+        from matplotlib.ticker import FixedLocator
+
         by_budget = split_budgets(ratios(table))
         styles = styles_of(COMPARED)
         n = max(1, len(by_budget))
@@ -348,9 +350,13 @@ class Effects(Drawing):
             axis.set_yticks(range(len(labels)), labels)
             axis.axvline(1, color="black", linewidth=1)
             axis.set_xscale("log")
-            axis.set_xticks(_TICKS, [f"{x:g}" for x in _TICKS])
+            # Of these ticks, those among the data.
+            axis.xaxis.set_major_locator(FixedLocator(_TICKS))
+            axis.xaxis.set_major_formatter("{x:g}")
             axis.minorticks_off()
-            axis.set_title(f"{budget:,} parameters")
+            counts = " or ".join(map(str, sorted(set(log_ratio[[*COMPARED]].count()))))
+            said = f"{counts} of {len(log_ratio)} designs without failed trainings"
+            axis.set_title(f"{budget:,} parameters: {said}")
             axis.set_xlabel("bits per parameter / the MLP's; ticks are single designs")
         if by_budget:
             axes[0].invert_yaxis()

@@ -162,7 +162,7 @@ def _narrow_runs() -> Iterator[Run]:
 EXPERIMENTS = (
     Experiment(
         name="board/typical",
-        title="Capacity of every family",
+        title="Capacity by family",
         presets={
             # Others once `board/shapes` has chosen the shapes of their budgets.
             **{x: functools.partial(_runs, shapes.PRESETS[x]) for x in ("quick", "full", "large")},
@@ -174,7 +174,7 @@ EXPERIMENTS = (
             "entry": _entry,
         },
         left_out="the budgets of 1,024 to 4,096 parameters",
-        figure=Typical(),
+        figure=Typical(families={"narrow": "narrow heads", "blocks": "today's blocks"}),
     ),
 )
 

@@ -131,14 +131,14 @@ def _experiment(name: str, title: str, variant: str, notes: str, **options: Any)
 EXPERIMENTS = (
     _experiment(
         "capacity/exposure",
-        "Attention and MLP by how often each fact was seen",
+        "Attention alone and MLP by how often each fact was seen",
         claims.VARIANTS["exact", "full"],
         "An exposure is one step of the gradient over all facts: few exposures are few updates, "
         "and 16 are an epoch, within which the learning rate stays as it is.",
     ),
     _experiment(
         "capacity/exposure-passes",
-        "Attention and MLP by how often each fact was seen, in minibatches",
+        "Attention alone and MLP by how often each fact was seen, in minibatches",
         "passes, full",
         f"An exposure is a pass over all facts in {STEPS} batches of {BUDGET // STEPS}, shuffled "
         f"anew for every pass: {STEPS} updates.",

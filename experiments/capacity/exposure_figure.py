@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 MEASURES = {
-    "memorized": "associations per parameter",
+    "memorized": "memorized associations\nper parameter",
     "bits": "bits per parameter",
 }
 EQUAL: dict[str, Any] = {"color": "0.5", "alpha": 0.25, "label": "equal within a tenth"}
@@ -53,7 +53,7 @@ class Exposure(Drawing):
             bottom.axhspan(1 / 1.1, 1.1, **EQUAL)
             bottom.axhline(1, **ONE)
             bottom.set_ylim(0, max([1.2, *(high[np.isfinite(high)] * 1.05)]))
-            bottom.set_ylabel("attention over MLP")
+            bottom.set_ylabel("attention over MLP,\nbest wide or narrow", fontsize="small")
             bottom.set_xlabel("exposures of each fact")
             bottom.set_xscale("log", base=2)
             bottom.set_xticks(at, [f"{n:,}" for n in at])

@@ -38,7 +38,7 @@ class Heat(Drawing):
         return figure
 
     def cells(self, table: pd.DataFrame, title: str) -> "Axes":
-        """The axes of the figure, with sizes equally spaced and the line linear between them."""
+        """The axes of the figure, with sizes equally spaced; the line goes between cells."""
         import seaborn as sns
 
         mean = table.pivot_table(index=self.y, columns=self.x, values=self.value, dropna=True)
@@ -53,17 +53,14 @@ class Heat(Drawing):
             cmap="viridis",
             vmin=50,
             vmax=100,
-            # Above the line, where it crosses a cell.
-            annot_kws={"fontsize": "x-small", "va": "bottom"},
-            cbar_kws={"label": f"{notation.name(self.value)}, %"},
+            annot_kws={"fontsize": "x-small"},
+            cbar_kws={"label": f"{notation.name(self.value)}, %", "extend": "min"},
         )
         name, y_of, least = self.line
-        sizes = mean.columns.to_numpy(float)
-        x = np.linspace(max(least, sizes[0]), sizes[-1], 200)
-        y = np.array([y_of(each) for each in x])
-        inside = (y >= mean.index.min()) & (y <= mean.index.max())
-        axis.plot(
-            _place(x[inside], mean.columns), _place(y[inside], mean.index), color="red", label=name
+        below = [(mean.index < y_of(x)).sum() for x in mean.columns if x >= least]
+        edges = len(mean.columns) - np.arange(len(below), -1, -1)
+        axis.stairs(
+            below, edges, baseline=None, color="red", linewidth=2, label=notation.typeset(name)
         )
         axis.invert_yaxis()
         axis.set_xlabel(notation.name(self.x))
@@ -71,8 +68,3 @@ class Heat(Drawing):
         axis.set_title(notation.typeset(title))
         figure.legend(loc="outside lower center", fontsize="small")
         return axis
-
-
-def _place(values: np.ndarray, sizes: pd.Index) -> np.ndarray:
-    """The places of values on an axis whose cells are centred at sizes."""
-    return np.interp(values, sizes.to_numpy(float), np.arange(len(sizes)) + 0.5)

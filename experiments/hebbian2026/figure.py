@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Widths(Drawing):
     """Weights of the least memory of each group that knows all, on logarithmic axes.
 
-    Bars are 95% intervals. Arrows point away from the widest memory tried where not all of a size
-    know all, and from the narrowest where all do.
+    Bars are 95% intervals. Where not all of a size know all a point is the widest memory tried,
+    with an arrow up, and where all do the narrowest, with one down.
     """
 
     groups: Groups
@@ -44,9 +44,15 @@ class Widths(Drawing):
                 known, outside = rows[rows["W"].notna()], rows[rows["W"].isna()]
                 ends = [known["W"] - known["low"], known["high"] - known["W"]]
                 axis.errorbar(known["F"], known["W"], yerr=ends, capsize=3, **style.for_line())
-                for arrow, at in (("$↓$", outside["known"] == 1), ("$↑$", outside["known"] < 1)):
-                    pointing = {"color": style.color, "marker": arrow, "markersize": 14}
-                    axis.plot(outside["F"][at], outside["tried"][at], linestyle="", **pointing)
+                axis.errorbar(
+                    outside["F"],
+                    outside["tried"],
+                    yerr=outside["tried"] / 2,
+                    uplims=outside["known"] == 1,
+                    lolims=outside["known"] < 1,
+                    linestyle="",
+                    **style.for_points(),
+                )
         for axis, d_model in zip(axes, streams, strict=True):
             axis.set_xscale("log", base=2)
             axis.set_yscale("log", base=2)
@@ -56,10 +62,13 @@ class Widths(Drawing):
             axis.set_title(f"d = {d_model}", fontsize="medium")
         axes[0].set_ylabel("weights W")
         figure.suptitle(notation.typeset(experiment.title))
+        figure.supxlabel(
+            "A line ends at the most facts that several widths were tried on", fontsize="small"
+        )
         # In the order of the lines, of most weights first.
         most = shown.groupby("group")["W"].max().sort_values(ascending=False, na_position="first")
         handles = [key(name, **styles[name].for_line()) for name in most.index]
-        arrows = {"$↓$": "fewer than the least tried", "$↑$": "more than the most tried"}
+        arrows = {"$↓$": "the least tried, fewer may do", "$↑$": "the most tried, not enough"}
         for arrow, words in arrows.items():
             handles.append(key(words, linestyle="", marker=arrow, markersize=12))
         legend(figure, handles, columns=1, where="right center")

@@ -115,15 +115,17 @@ def draw(table: pd.DataFrame) -> "Figure":
         (bits, "bits", "bits per parameter"),
         (sets, "half_99", "associations per parameter\nthat half of the trainings learn"),
     ):
-        lines = {
-            name: [
-                (row["n_params"], *_per_parameter(row, column)) for of, row in points if of == name
+        lines: dict[str, list[Any]] = {}
+        for name in (_BOTH, _ATTENTION, _MLP, WIDE):
+            rows = [row for of, row in points if of == name]
+            is_narrow = all(row["model"].side[1] == "narrow" for row in rows)
+            lines[form_name(name, "narrow") if is_narrow else name] = [
+                (row["n_params"], *_per_parameter(row, column)) for row in rows
             ]
-            for name in (_BOTH, _ATTENTION, _MLP, WIDE)
-        }
         draw_labelled_lines(axis, lines, max(FIELD) + 0.3 if column == "bits" else None)
         axis.set_ylabel(label)
         axis.set_xlabel("parameters, all counted")
+    bits.grid(visible=False, axis="y")
     for value, where in FIELD.items():
         bits.axhline(value, color=FAINT, linewidth=1, linestyle=":", zorder=0)
         bits.annotate(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,7 +53,13 @@ _MOST_COLUMNS = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Typical(Drawing):
-    """Bits and thresholds per parameter of every family, and attention over MLP."""
+    """Bits and thresholds per parameter of every family, and attention over MLP.
+
+    Attributes:
+      families: what a figure shows, by presets; of others the main families.
+    """
+
+    families: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`: of the exact gradient, with 95% intervals."""
@@ -65,8 +71,9 @@ class Typical(Drawing):
         order = (last["bits"] / last["n_params"]).sort_values(ascending=False).index
         budgets = sorted(set(found["budget"]))
         contests = capacity_summary.contests(table)
-        n_panels, height = (3 if contests else 2), 2.2 + 0.13 * len(order) * (len(budgets) + 1)
-        figure, ((bits, half, *over),) = subplots(1, n_panels, (13, max(height, 4.5)))
+        size = (13, max(2.2 + 0.13 * len(order) * (len(budgets) + 1), 4.5))
+        widths = (1, 1, 1.2) if contests else (1, 1)
+        figure, ((bits, half, *over),) = subplots(1, len(widths), size, width_ratios=widths)
         first = ("bits", "overfull sets", "bits per parameter")
         second = ("half_99", "sets that fit", "associations per parameter\nthat half know to 99%")
         if "half_99" not in found:
@@ -78,10 +85,11 @@ class Typical(Drawing):
         half.set_yticklabels([])
         for axis in over:
             _ratios(axis, contests)
-        figure.suptitle(notation.typeset(experiment.title))
+        figure.suptitle(f"{experiment.title}: {self.families.get(preset, 'main families')}")
         if len(budgets) > 1:
             ends = f"{budgets[0]:,} parameters (top) to {budgets[-1]:,} (bottom)"
-            figure.supxlabel(f"Of every family from {ends}; 95% intervals", fontsize="small")
+            said = f"Each row from {ends}, empty where none was measured; 95% intervals"
+            figure.supxlabel(said, fontsize="small")
         return figure
 
     def answer(self, table: pd.DataFrame) -> str:
@@ -229,11 +237,10 @@ def _ratios(axis: "Axes", contests: Sequence[capacity_summary.Contest]) -> None:
             label=f"{steps:,} steps",
         )
     axis.axhline(1, color="black", linewidth=1, linestyle=":")
-    axis.set_title("attention alone over MLP")
-    axis.set_ylabel("ratio of bits per parameter,\nbest forms here")
+    axis.set_title("bits, attention alone over\nMLP, each by its best form")
     axis.set_ylim(0, 1.3)
     _parameters(axis, [budget for budget, _ in ratios])
-    axis.legend(fontsize="small", title="exposures", title_fontsize="small")
+    axis.legend(fontsize="small")
 
 
 def _parameters(axis: "Axes", budgets: Sequence[int]) -> None:

@@ -83,19 +83,22 @@ def draw_labelled_lines(
         of y's interval.
       most: y at the top.
     """
-    ends, every_x = [], set()
-    for name, style in styles_of(lines).items():
-        shown = sorted(point for point in lines[name] if not np.isnan(point[1]))
-        if not shown:
-            continue
-        x, y, low, high = np.array(shown).T
+    known = {
+        name: sorted(point for point in points if not np.isnan(point[1]))
+        for name, points in lines.items()
+    }
+    ticks = sorted({2 ** round(np.log2(x)) for points in known.values() for x, *_ in points})
+    ends = []
+    for name, style in styles_of(name for name in lines if known[name]).items():
+        x, y, low, high = np.array(known[name]).T
         error = np.nan_to_num([y - low, high - y])
         axis.errorbar(x, y, yerr=error, capsize=2, **style.for_line())
+        last = 2 ** round(np.log2(x[-1]))
+        said = name if last == ticks[-1] else f"{name}, to {last:,} only"
         # After a comma is a line of its own.
-        ends.append((y[-1], name.replace(", ", ",\n"), style.color))
-        every_x |= set(2.0 ** np.round(np.log2(x)))
+        ends.append((y[-1], said.replace(", ", ",\n"), style.color))
     axis.set_xscale("log", base=2)
-    axis.set_xticks(sorted(every_x), [f"{n:,.0f}" for n in sorted(every_x)], fontsize="x-small")
+    axis.set_xticks(ticks, [f"{n:,}" for n in ticks], fontsize="x-small")
     axis.minorticks_off()
     axis.set_ylim(0, most)
     # Names are as near to the ends as they can be without overlapping.

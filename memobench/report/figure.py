@@ -125,14 +125,14 @@ class Figure(Drawing):
         points = _points(self, table, summary)
         rows = sorted(set(summary["row"]))
         columns = list(dict.fromkeys(summary["variant"]))
-        colors = {hue: style.color for hue, style in styles_of(points["hue"]).items()}
-        figure, axes = subplots(
-            len(rows),
-            len(columns),
-            (max(4.2 * len(columns), 8), 3.6 * len(rows) + 2.2),
-            sharex="row",
-            sharey="row" if self.y == "loss" else True,
-        )
+        styles = styles_of(points["hue"])
+        architectures = styles_of(summary["architecture"])
+        if len(styles) == len(architectures) == 1:
+            styles = dict(zip(styles, architectures.values(), strict=True))
+        colors = {hue: style.color for hue, style in styles.items()}
+        size = (max(4.2 * len(columns), 8), 3.6 * len(rows) + 2.2)
+        shared: Any = "row" if self.y == "loss" else True
+        figure, axes = subplots(len(rows), len(columns), size, sharex=shared, sharey=shared)
         fits = _fits(experiment.claims_of(preset), table)
         for axes_of_row, row in zip(axes, rows, strict=True):
             for axis, variant in zip(axes_of_row, columns, strict=True):
@@ -144,10 +144,9 @@ class Figure(Drawing):
                     _draw_fits(axis, self, fits.get(variant, ()), colors)
                 if variant == claims.VARIANTS["published", "compressed"]:
                     _draw_published(axis, experiment, self, chosen, colors)
-                # Letters of variants only tell them apart.
-                named = variant if len(columns) > 1 else _name_single(variant, chosen)
-                place = [named] + ([notation.label(self.row, row)] if self.row else [])
-                axis.set_title(",\n".join(place), fontsize="small")
+                title = _name_panel(variant, chosen, is_single=len(columns) == 1)
+                title += f",\n{notation.label(self.row, row)}" if self.row else ""
+                axis.set_title(title, fontsize="small")
             axes_of_row[0].set_ylabel(notation.name(self.y))
         for axis in axes[-1]:
             axis.set_xlabel(notation.name(self.x))
@@ -413,11 +412,14 @@ def _legend(
     bounds: Mapping[Bound, Any],
     bounded: bool,
 ) -> list["Line2D"]:
-    keys = [
-        key(notation.label(shown.hue, hue), color=color, marker="o", markersize=4)
-        for hue, color in colors.items()
-    ]
     budgets = _budgets(points)
+    # A line of a color would be one of the budgets.
+    shape: dict[str, Any] = (
+        {"marker": "s", "linestyle": ""} if budgets else {"marker": "o", "markersize": 4}
+    )
+    keys = [
+        key(notation.label(shown.hue, hue), color=color, **shape) for hue, color in colors.items()
+    ]
     for label, (line, marker, fill) in zip(budgets, _BUDGETS, strict=False):
         look = {"linestyle": line, "marker": marker, "markerfacecolor": fill}
         keys.append(key(label, markersize=4, **look))
@@ -456,9 +458,9 @@ def _names_of(fits: Mapping[str, Sequence[claims.Fit]]) -> dict[str, str]:
     return names
 
 
-def _name_single(variant: str, summary: pd.DataFrame) -> str:
-    """The only variant without its letter, and without compression where heads have the width."""
-    name = variant.partition(") ")[2] if variant.startswith("(") else variant
+def _name_panel(variant: str, summary: pd.DataFrame, is_single: bool) -> str:
+    """A variant, without compression where heads have the width; its letter tells several apart."""
+    name = variant.partition(") ")[2] if is_single and variant.startswith("(") else variant
     is_wide = (summary["d_head"] == summary["d_model"]).all()
     return name.removesuffix(", compressed heads") if is_wide else name
 

@@ -114,11 +114,9 @@ def _wrapped_layout(shown: Panels, columns: list[Any]) -> tuple["Figure", np.nda
             title, x, _ = columns[place]
             axis.set_title(title, fontsize="small")
             axis.set_xlabel(notation.name(x) if place >= len(columns) - _WRAPPED_COLUMNS else "")
-            if place:
-                axis.sharey(of_y[0])
-            if place % _WRAPPED_COLUMNS:
-                axis.tick_params(labelleft=False)
-            else:
+            if shown.column and place:
+                axis.sharex(of_y[0])
+            if place % _WRAPPED_COLUMNS == 0:
                 axis.set_ylabel(notation.name(y))
     return figure, axes_YxP[:, : len(columns)]
 
@@ -163,7 +161,8 @@ def _points(axis: "Axes", runs: pd.DataFrame, x: str, y: str, style: Style) -> N
 
 def _draw_promised(axis: "Axes", runs: pd.DataFrame, x: str) -> None:
     line = runs.drop_duplicates(x).sort_values(x)
-    axis.plot(line[x], line["promised"], color="black", linestyle="--", linewidth=1, zorder=1)
+    # On top, as the construction reaches just that.
+    axis.plot(line[x], line["promised"], color="black", linestyle="--", linewidth=1, zorder=3)
 
 
 def _scale_x(axis: "Axes", x: str, values: pd.Series, logarithmic: bool) -> None:

@@ -85,16 +85,16 @@ OTHERS = {
             claims.MADE,
             (
                 *(Style(GREY, "X"), Style(RED, "P"), Style(OCHRE, "v"), Style(PINK, "^")),
-                *(Style(TEAL, "D"), Style(BROWN, "s"), Style(BLUE, "o")),
+                *(Style(TEAL, "D"), Style(BLUE, "s", is_hollow=True), Style(BLUE, "o")),
             ),
             strict=True,
         )
     ),
     # From many bits to few: where nothing is lost, the next is drawn on top.
-    "float64": Style(INDIGO, "o"),
-    "float32": Style(PINK, "s", DASHED),
-    "bfloat16": Style(TEAL, "D"),
-    "int8": Style(OCHRE, "^"),
+    "float64": Style(INDIGO, "D"),
+    "float32": Style(OCHRE, "o", DASHED),
+    "bfloat16": Style(TEAL, "s"),
+    "int8": Style(PINK, "^"),
     "int4": Style(RED, "v"),
 }
 

@@ -131,7 +131,8 @@ def test_the_key_figure_has_a_line_and_a_name_for_each_form(board):
     figure = answer.draw(board)
     for axis in figure.axes:
         names = {text.get_text().replace("\n", " ") for text in axis.texts}
-        assert {ATTENTION, MLP, BOTH, answer.WIDE} <= names
+        forms = {f"{side}, narrow heads" for side in (ATTENTION, BOTH)}
+        assert {*forms, MLP, answer.WIDE} <= names
         assert len(axis.containers) == 4
     assert re.search(r"\d\.\d\d to \d\.\d\d times the MLP's bits", figure.get_suptitle())
 
