@@ -437,8 +437,8 @@ def _format(log_ratio: pd.DataFrame) -> pd.DataFrame:
     shown = {"": [_level_name(x) for x in rows.itertuples()], "designs": rows["designs"]}
     for name, of in found.items():
         shown[f"{name} / MLP"] = [_interval(row) for row in of.to_dict("records")]
-    p_values = rows["p_value"]
-    shown["p, attention alone"] = ["" if pd.isna(p) else f"{p:.2g}" for p in p_values]
+        p_values = of["p_value"]
+        shown[f"p, {name}"] = ["" if pd.isna(p) else f"{p:.2g}" for p in p_values]
     return pd.DataFrame(shown)
 
 
