@@ -10,6 +10,7 @@ import pandas as pd
 
 from memobench import claims
 from memobench.analysis.statistics import holm
+from memobench.claims.evidence import region_text
 from memobench.report import tables
 from memobench.store.published import QUICK
 
@@ -24,8 +25,7 @@ same with twice the steps. Presets too short to decide anything are left out. Th
 experiment says what the statistic is and in which range the claim is true, has the evidence, names
 the device that measured it, and says how many seeds would decide what is undecided.
 
-Where a claim gives a value, it stands behind the interval, which *has* it or does *not*: the region
-in which the claim counts as true leaves a margin around it.
+Where a claim gives a value, the region around it that counts as true stands behind the interval.
 
 Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
 three look decided by chance. {standing}Claims on every run have
@@ -121,11 +121,18 @@ def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def estimate_of(row: Mapping[Any, Any]) -> str:
-    """A verdict's statistic and interval behind a comma; empty where it has none."""
-    numbers = [pd.to_numeric(row[name], errors="coerce") for name in ("estimate", "low", "high")]
-    if pd.isna(numbers[1:]).any():
+    """A verdict's statistic and interval behind a comma; empty where it has none.
+
+    Behind them the region in which a claim that gives a value counts as true, as it has a margin.
+
+    >>> row = dict(estimate=1.5, low=1.4, high=1.6, claimed=1, least=2 / 3, most=1.5)
+    >>> estimate_of(row), estimate_of(row | {"claimed": ""})
+    (', 1.5 [1.4, 1.6] against 0.667 to 1.5', ', 1.5 [1.4, 1.6]')
+    """
+    names = ("estimate", "low", "high", "claimed", "least", "most")
+    numbers = [float(f"{pd.to_numeric(row[name], errors='coerce'):.3g}") for name in names]
+    if math.isnan(numbers[1]) or math.isnan(numbers[2]):
         return ""
-    estimate, low, high = (f"{number:.3g}" for number in numbers)
-    claimed = pd.to_numeric(row["claimed"], errors="coerce")
-    has = "has" if numbers[1] <= claimed <= numbers[2] else "not"
-    return f", {estimate} [{low}, {high}]" + f" {has} {claimed:.3g}" * bool(pd.notna(claimed))
+    estimate, low, high, claimed, least, most = numbers
+    against = "" if math.isnan(claimed) else f" against {region_text((least, most))}"
+    return f", {estimate:.3g} [{low:.3g}, {high:.3g}]{against}"
