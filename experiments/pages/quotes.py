@@ -23,9 +23,8 @@ from memobench.experiments.board import design, shapes
 from memobench.experiments.board import peak as peaks
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import freedom, papers
-from memobench.report import answer, tables
+from memobench.report import answer, tables, verdicts
 from memobench.report import capacity_summary as entries
-from memobench.report.verdicts import estimate_of
 from memobench.store.published import published
 
 _TYPICAL = ("board/typical", "large")
@@ -58,7 +57,7 @@ def _bought() -> str:
     for name in _BLOCKS:
         for row in papers.read_verdicts(EXPERIMENTS[f"blocks/{name}"], "quick").to_dict("records"):
             claim = row["claim"].replace(f" ({_USUAL})", "")
-            verdict = f"{row['verdict']}{estimate_of(row)}"
+            verdict = f"{row['verdict']}{verdicts.estimate_of(row)}"
             rows.append({"experiment": name, "claim": tables.text(claim), "verdict": verdict})
     return tables.markdown(pd.DataFrame(rows), {})
 
@@ -155,6 +154,11 @@ def _shares() -> str:
     return "\n".join(of_papers)
 
 
+def _standing() -> str:
+    """The number of verdicts that stand after correction for their number."""
+    return textwrap.fill(verdicts.count_standing(verdicts.read(folders.published())), 127)
+
+
 _TITLES = {
     "dana2025": "Dana et al.",
     "mahdavi2024": "Mahdavi et al.",
@@ -174,6 +178,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "peaks": _peaks,
     "shares": _shares,
     "speed": _speed,
+    "standing": _standing,
     "dana2025-commands": functools.partial(papers.commands, "dana2025"),
     "mahdavi2024-commands": functools.partial(papers.commands, "mahdavi2024"),
     **{paper: functools.partial(papers.summarize, paper) for paper in papers.PAPERS},

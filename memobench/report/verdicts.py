@@ -28,10 +28,10 @@ the device that measured it, and says how many seeds would decide what is undeci
 Where a claim gives a value, the region around it that counts as true stands behind the interval.
 
 Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
-three look decided by chance. {standing}Claims on every run have
-no interval: they hold where every run that did not diverge keeps them, even if there is only one.
-A claim that was made for another design than that of the runs, such as larger models, is *not
-tested there*: it has a statistic, and no verdict.
+three look decided by chance. {standing}
+Claims on every run have no interval: they hold where every run that did not diverge keeps them,
+even if there is only one. A claim that was made for another design than that of the runs, such as
+larger models, is *not tested there*: it has a statistic, and no verdict.
 
 Written by `memobench report`; never edited by hand.
 """
@@ -49,7 +49,14 @@ _COLUMNS = (*claims.VARIANTS.values(), claims.OPTIMUM)
 
 
 def write(folder: pathlib.Path) -> str:
-    """Writes VERDICTS.md from the NAME_verdicts.csv below a folder, and returns its text.
+    """Writes VERDICTS.md from the NAME_verdicts.csv below a folder, and returns its text."""
+    text = page(read(folder))
+    (folder / "VERDICTS.md").write_text(text, "utf-8")
+    return text
+
+
+def read(folder: pathlib.Path) -> dict[tuple[str, str], pd.DataFrame]:
+    """The tables NAME_verdicts.csv below a folder, by experiment and preset.
 
     Those of a preset that has a folder of its own are in it, the others are of the quick one.
     """
@@ -60,14 +67,12 @@ def write(folder: pathlib.Path) -> str:
         *preset, paper, file = path.relative_to(folder).parts
         name = f"{paper}/{file.removesuffix(ENDING)}"
         found[name, "/".join(preset) or QUICK] = pd.read_csv(path, keep_default_na=False)
-    text = page(found)
-    (folder / "VERDICTS.md").write_text(text, "utf-8")
-    return text
+    return found
 
 
 def page(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     """The text of VERDICTS.md, from tables of verdicts by experiment and preset."""
-    parts = [INTRODUCTION.format(standing=_standing(verdicts))]
+    parts = [INTRODUCTION.format(standing=count_standing(verdicts))]
     several = len({preset for _, preset in verdicts}) > 1
     # The quick preset is the first of an experiment's.
     order = sorted(verdicts, key=lambda key: (key[0], key[1] != QUICK, key[1]))
@@ -86,7 +91,7 @@ def page(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     return "\n".join(parts)
 
 
-def _standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
+def count_standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     """The number of decided verdicts that stand after correction for their number, in words."""
     names = ("estimate", "low", "high", "least", "most", "seeds")
     p_values = []
@@ -99,8 +104,8 @@ def _standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     if not by_interval:
         return ""
     return (
-        f"Of {len(by_interval):,} verdicts on this page that intervals decide "
-        f"{sum(holm(by_interval)):,} stand after Holm's correction for their number. "
+        f"Of {len(by_interval):,} verdicts that intervals decide "
+        f"{sum(holm(by_interval)):,} stand after Holm's correction for their number."
     )
 
 
