@@ -7,6 +7,7 @@ A page has `<!-- NAME -->` before and `<!-- /NAME -->` behind what is written; Q
 
 import collections
 import functools
+import itertools
 import pathlib
 import sys
 import textwrap
@@ -24,10 +25,8 @@ from memobench.experiments.board import peak as peaks
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import freedom, papers
 from memobench.report import answer, tables, verdicts
-from memobench.report import capacity_summary as entries
 from memobench.store.published import published
 
-_TYPICAL = ("board/typical", "large")
 # Whose claims are quoted, and the measure of most of them.
 _BLOCKS = "gated norms attention experts depth optimizers optimizers-zipf".split()
 _USUAL = "bits per parameter after 1,024 steps"
@@ -101,10 +100,13 @@ def _peaks() -> str:
 
 def _effort() -> str:
     """Shapes that were tried for each side at each budget."""
-    rows = []
+    rows, known = [], {*published("board/shapes")["run_id"]}
     for budget in (256, 512, 1024, 2048, 4096, 8192):
+        declared = (shapes.runs([budget], of) for of in shapes.SHAPES.values())
         tried = collections.Counter(
-            shape.side[0] for of in shapes.SHAPES.values() for shape in of(budget)
+            run.architecture.side[0]
+            for run in itertools.chain.from_iterable(declared)
+            if run.run_id in known
         )
         rows.append({"parameters": f"{budget:,}"} | {side: tried[side] for side in SIDES})
     return tables.markdown(pd.DataFrame(rows), {})
@@ -123,11 +125,6 @@ _OTHERS = {
     "JAX, jitted, one model after another": r"^JAX, jitted",
 }
 _OURS = {"one run": r"^one run$", "two packs side by side": r"^two packs"}
-
-
-def _laws() -> str:
-    """Bits as a power of parameters."""
-    return tables.markdown(entries.laws(published(*_TYPICAL)), {})
 
 
 def _speed() -> str:
@@ -174,7 +171,6 @@ QUOTES: dict[str, Callable[[], str]] = {
     "ratios": _ratios,
     "exposure": _exposure,
     "freedom": freedom.table,
-    "laws": _laws,
     "peaks": _peaks,
     "shares": _shares,
     "speed": _speed,
