@@ -37,7 +37,13 @@ _ENOUGH = f"with {MIN_SEEDS} seeds"
 _HOURS = {"cpu": "core-hours", "gpu": "GPU-hours", "tpu": "TPU-hours"}
 # Where planned costs hold: two CPU cores, which train two packs side by side.
 _DEVICE, _WORKERS = "AMD EPYC, 2 cores", 2
+_POINT_DIGITS = dict.fromkeys(_HOURS.values(), 2)
+_NEAR = f"within {pages.AGREES}"
 _OTHERS, _NOTHING = "the quick preset alone", "nothing yet"
+# Of more claims only those are listed that variants decide differently.
+_MOST_CLAIMS = 12
+# Where the paper repeats an experiment, by the end of our experiment's name.
+_REPEATED = {"larger": "in larger dimension", "deeper": "with three layers"}
 
 
 def experiments(paper: str) -> list[Experiment]:
@@ -47,23 +53,38 @@ def experiments(paper: str) -> list[Experiment]:
 
 
 def commands(paper: str) -> str:
-    """The command of each figure of the paper, with what it plans, as a table in Markdown."""
+    """The command of each figure of the paper, with its hours, as a table in Markdown.
+
+    Measured ones stand beside the planned where every point is published.
+    """
     rows = []
+    known = published.rows_of({run.run_id for run in _runs(paper)})
+    is_complete = known is not None and not _count_missing(coverage(paper, known))
     for experiment in experiments(paper):
         runs = experiment.runs("paper")
         planned = costs.predict(packing.plan(runs, "cpu"), _DEVICE, _WORKERS)
-        sources = [claim.source for claim in experiment.claims if ", " in claim.source]
-        rows.append(
-            {
-                "of the paper": sources[0].rpartition(", ")[2] if sources else "",
-                "figure": tables.text(experiment.title),
-                "command": f"`memobench run {experiment.name} --preset=paper --report`",
-                "runs": len(runs),
-                "planned core-hours": sum(planned.seconds) / 3600,
-            }
-        )
-    table = tables.markdown(pd.DataFrame(rows), {"runs": 0, "planned core-hours": 2})
+        row = {
+            "of the paper": _name_source(experiment),
+            "figure": tables.text(experiment.title),
+            "command": f"`memobench run {experiment.name} --preset=paper --report`",
+            "runs": len(runs),
+            "planned core-hours": sum(planned.seconds) / 3600,
+        }
+        if known is not None and is_complete:
+            own = known[known["run_id"].isin({run.run_id for run in runs})]
+            row |= {"runs measured": len(own), "measured core-hours": _hours(own).sum()}
+        rows.append(row)
+    digits = {"planned core-hours": 2, "measured core-hours": 2}
+    table = tables.markdown(pd.DataFrame(rows), digits)
     return table.replace("\\`", "`")  # Commands are code.
+
+
+def _name_source(experiment: Experiment) -> str:
+    """The part of the paper that the experiment repeats, empty where no claim says it."""
+    sources = [claim.source for claim in experiment.claims if ", " in claim.source]
+    name = sources[0].rpartition(", ")[2] if sources else ""
+    where = _REPEATED.get(experiment.name.rpartition("-")[2], "")
+    return name if where in name else f"{name} {where}"
 
 
 def summarize(paper: str) -> str:
@@ -72,26 +93,37 @@ def summarize(paper: str) -> str:
     if known is None:
         return "Nothing of it is published yet."
     points, near, decided = coverage(paper, known), agreement(paper, known), claims(paper)
-    measured_ones = decided[decided["rests on"] != _NOTHING]
     parts = [
         "### Points at the paper's own size",
         f"{share(paper)}.",
-        tables.markdown(points, dict.fromkeys(_HOURS.values(), 2)),
+        *([tables.markdown(points, _POINT_DIGITS)] if _count_missing(points) else []),
         *_other_runs(paper),
     ]
     if len(near):
+        n_near, n_means = near[_NEAR].sum(), near["published means"].sum()
         parts += [
             "### Published means and ours",
+            f"{n_near} of {n_means} published means that we have are met within {pages.AGREES}.",
             tables.markdown(near, dict.fromkeys(("mean difference", "farthest"), 3)),
         ]
-    return "\n\n".join(
-        [
-            *parts,
-            "### Claims at the paper's own size",
-            _count_claims(decided),
-            tables.markdown(measured_ones.drop(columns="rests on"), {}),
-        ]
-    )
+    return "\n\n".join([*parts, "### Claims at the paper's own size", *_claim_parts(decided)])
+
+
+def _claim_parts(decided: pd.DataFrame) -> list[str]:
+    """The number of claims in words, and a table of them, or of the most telling of many."""
+    counted = _count_claims(decided)
+    listed = decided[decided["rests on"] != _NOTHING].drop(columns="rests on")
+    if len(listed) > _MOST_CLAIMS:
+        words = listed[listed.columns[2:]].map(lambda cell: cell.partition(",")[0].split(" ")[0])
+        differ = [len({*row} - {""}) > 1 for row in words.itertuples(index=False)]
+        listed = listed[differ]
+        counted += f" The variants decide {len(listed)} differently:"
+    return [counted, tables.markdown(listed, {})]
+
+
+def _count_missing(points: pd.DataFrame) -> int:
+    """The number of points in the table of coverage that are not published."""
+    return int((points["points"] - points["published"]).sum())
 
 
 def share(paper: str) -> str:
@@ -192,7 +224,7 @@ def agreement(paper: str, known: pd.DataFrame) -> pd.DataFrame:
             {
                 "experiment": experiment.name,
                 "published means": len(differences),
-                f"within {pages.AGREES}": int((differences.abs() <= pages.AGREES).sum()),
+                _NEAR: int((differences.abs() <= pages.AGREES).sum()),
                 "mean difference": differences.abs().mean(),
                 "farthest": max(differences, key=abs),
                 "seeds": int(compared["seeds"].max()),

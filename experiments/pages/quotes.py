@@ -7,6 +7,7 @@ A page has `<!-- NAME -->` before and `<!-- /NAME -->` behind what is written; Q
 
 import collections
 import functools
+import itertools
 import pathlib
 import sys
 import textwrap
@@ -22,12 +23,9 @@ from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import design, peak, shapes
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import freedom, papers
-from memobench.report import answer, tables
-from memobench.report import capacity_summary as entries
-from memobench.report.verdicts import estimate_of
+from memobench.report import answer, tables, verdicts
 from memobench.store.published import published
 
-_TYPICAL = ("board/typical", "large")
 # Whose claims are quoted, and the measure of most of them.
 _BLOCKS = "gated norms attention experts depth optimizers optimizers-zipf".split()
 _USUAL = "bits per parameter after 1,024 steps"
@@ -57,7 +55,7 @@ def _bought() -> str:
     for name in _BLOCKS:
         for row in papers.read_verdicts(EXPERIMENTS[f"blocks/{name}"], "quick").to_dict("records"):
             claim = row["claim"].replace(f" ({_USUAL})", "")
-            verdict = f"{row['verdict']}{estimate_of(row)}"
+            verdict = f"{row['verdict']}{verdicts.estimate_of(row)}"
             rows.append({"experiment": name, "claim": tables.text(claim), "verdict": verdict})
     return tables.markdown(pd.DataFrame(rows), {})
 
@@ -101,10 +99,13 @@ def _peaks() -> str:
 
 def _effort() -> str:
     """Shapes that were tried for each side at each budget."""
-    rows = []
+    rows, known = [], {*published("board/shapes")["run_id"]}
     for budget in (256, 512, 1024, 2048, 4096, 8192):
+        declared = (shapes.runs([budget], of) for of in shapes.SHAPES.values())
         tried = collections.Counter(
-            shape.side[0] for of in shapes.SHAPES.values() for shape in of(budget)
+            run.architecture.side[0]
+            for run in itertools.chain.from_iterable(declared)
+            if run.run_id in known
         )
         rows.append({"parameters": f"{budget:,}"} | {side: tried[side] for side in SIDES})
     return tables.markdown(pd.DataFrame(rows), {})
@@ -123,11 +124,6 @@ _OTHERS = {
     "JAX, jitted, one model after another": r"^JAX, jitted",
 }
 _OURS = {"one run": r"^one run$", "two packs side by side": r"^two packs"}
-
-
-def _laws() -> str:
-    """Bits as a power of parameters."""
-    return tables.markdown(entries.laws(published(*_TYPICAL)), {})
 
 
 def _speed() -> str:
@@ -154,6 +150,11 @@ def _shares() -> str:
     return "\n".join(of_papers)
 
 
+def _standing() -> str:
+    """The number of verdicts that stand after correction for their number."""
+    return textwrap.fill(verdicts.count_standing(verdicts.read(folders.published())), 127)
+
+
 _TITLES = {
     "dana2025": "Dana et al.",
     "mahdavi2024": "Mahdavi et al.",
@@ -169,10 +170,10 @@ QUOTES: dict[str, Callable[[], str]] = {
     "ratios": _ratios,
     "exposure": _exposure,
     "freedom": freedom.table,
-    "laws": _laws,
     "peaks": _peaks,
     "shares": _shares,
     "speed": _speed,
+    "standing": _standing,
     "dana2025-commands": functools.partial(papers.commands, "dana2025"),
     "mahdavi2024-commands": functools.partial(papers.commands, "mahdavi2024"),
     **{paper: functools.partial(papers.summarize, paper) for paper in papers.PAPERS},

@@ -102,7 +102,7 @@ class Typical(Drawing):
         if found.empty:
             return []
         said = self.answer(table)
-        parts = ["## The answer", said] if said else []
+        parts = ["## Attention against MLP in these runs", said] if said else []
         parts += ["## Entries", DEFINITION]
         for (budget, protocol), rows in found.groupby(["budget", "protocol"]):
             steps = f"{int(rows['steps'].iloc[0]):,}"

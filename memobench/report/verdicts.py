@@ -10,6 +10,7 @@ import pandas as pd
 
 from memobench import claims
 from memobench.analysis.statistics import holm
+from memobench.claims.evidence import region_text
 from memobench.report import tables
 from memobench.store.published import QUICK
 
@@ -24,14 +25,13 @@ same with twice the steps. Presets too short to decide anything are left out. Th
 experiment says what the statistic is and in which range the claim is true, has the evidence, names
 the device that measured it, and says how many seeds would decide what is undecided.
 
-Where a claim gives a value, it stands behind the interval, which *has* it or does *not*: the region
-in which the claim counts as true leaves a margin around it.
+Where a claim gives a value, the region around it that counts as true stands behind the interval.
 
 Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
-three look decided by chance. {standing}Claims on every run have
-no interval: they hold where every run that did not diverge keeps them, even if there is only one.
-A claim that was made for another design than that of the runs, such as larger models, is *not
-tested there*: it has a statistic, and no verdict.
+three look decided by chance. {standing}
+Claims on every run have no interval: they hold where every run that did not diverge keeps them,
+even if there is only one. A claim that was made for another design than that of the runs, such as
+larger models, is *not tested there*: it has a statistic, and no verdict.
 
 Written by `memobench report`; never edited by hand.
 """
@@ -49,7 +49,14 @@ _COLUMNS = (*claims.VARIANTS.values(), claims.OPTIMUM)
 
 
 def write(folder: pathlib.Path) -> str:
-    """Writes VERDICTS.md from the NAME_verdicts.csv below a folder, and returns its text.
+    """Writes VERDICTS.md from the NAME_verdicts.csv below a folder, and returns its text."""
+    text = page(read(folder))
+    (folder / "VERDICTS.md").write_text(text, "utf-8")
+    return text
+
+
+def read(folder: pathlib.Path) -> dict[tuple[str, str], pd.DataFrame]:
+    """The tables NAME_verdicts.csv below a folder, by experiment and preset.
 
     Those of a preset that has a folder of its own are in it, the others are of the quick one.
     """
@@ -60,14 +67,12 @@ def write(folder: pathlib.Path) -> str:
         *preset, paper, file = path.relative_to(folder).parts
         name = f"{paper}/{file.removesuffix(ENDING)}"
         found[name, "/".join(preset) or QUICK] = pd.read_csv(path, keep_default_na=False)
-    text = page(found)
-    (folder / "VERDICTS.md").write_text(text, "utf-8")
-    return text
+    return found
 
 
 def page(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     """The text of VERDICTS.md, from tables of verdicts by experiment and preset."""
-    parts = [INTRODUCTION.format(standing=_standing(verdicts))]
+    parts = [INTRODUCTION.format(standing=count_standing(verdicts))]
     several = len({preset for _, preset in verdicts}) > 1
     # The quick preset is the first of an experiment's.
     order = sorted(verdicts, key=lambda key: (key[0], key[1] != QUICK, key[1]))
@@ -86,7 +91,7 @@ def page(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     return "\n".join(parts)
 
 
-def _standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
+def count_standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     """The number of decided verdicts that stand after correction for their number, in words."""
     names = ("estimate", "low", "high", "least", "most", "seeds")
     p_values = []
@@ -99,8 +104,8 @@ def _standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     if not by_interval:
         return ""
     return (
-        f"Of {len(by_interval):,} verdicts on this page that intervals decide "
-        f"{sum(holm(by_interval)):,} stand after Holm's correction for their number. "
+        f"Of {len(by_interval):,} verdicts that intervals decide "
+        f"{sum(holm(by_interval)):,} stand after Holm's correction for their number."
     )
 
 
@@ -121,11 +126,18 @@ def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def estimate_of(row: Mapping[Any, Any]) -> str:
-    """A verdict's statistic and interval behind a comma; empty where it has none."""
-    numbers = [pd.to_numeric(row[name], errors="coerce") for name in ("estimate", "low", "high")]
-    if pd.isna(numbers[1:]).any():
+    """A verdict's statistic and interval behind a comma; empty where it has none.
+
+    Behind them the region in which a claim that gives a value counts as true, as it has a margin.
+
+    >>> row = dict(estimate=1.5, low=1.4, high=1.6, claimed=1, least=2 / 3, most=1.5)
+    >>> estimate_of(row), estimate_of(row | {"claimed": ""})
+    (', 1.5 [1.4, 1.6] against 0.667 to 1.5', ', 1.5 [1.4, 1.6]')
+    """
+    names = ("estimate", "low", "high", "claimed", "least", "most")
+    numbers = [float(f"{pd.to_numeric(row[name], errors='coerce'):.3g}") for name in names]
+    if math.isnan(numbers[1]) or math.isnan(numbers[2]):
         return ""
-    estimate, low, high = (f"{number:.3g}" for number in numbers)
-    claimed = pd.to_numeric(row["claimed"], errors="coerce")
-    has = "has" if numbers[1] <= claimed <= numbers[2] else "not"
-    return f", {estimate} [{low}, {high}]" + f" {has} {claimed:.3g}" * bool(pd.notna(claimed))
+    estimate, low, high, claimed, least, most = numbers
+    against = "" if math.isnan(claimed) else f" against {region_text((least, most))}"
+    return f", {estimate:.3g} [{low:.3g}, {high:.3g}]{against}"

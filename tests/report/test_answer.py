@@ -100,7 +100,7 @@ def test_runs_of_one_side_have_no_answer(board, kept, tmp_path):
     some = board[[family in kept for family in families(board)]]
     experiment = EXPERIMENTS["board/typical"]
     sections = experiment.figure.sections(some)
-    assert "## The answer" not in sections
+    assert "## Attention against MLP in these runs" not in sections
     assert bool(sections) == bool(kept)
     experiment.figure.draw(experiment, "quick", some).savefig(tmp_path / "typical.png")
     assert (tmp_path / "typical.png").stat().st_size > 0
