@@ -139,7 +139,7 @@ def _estimate(row: Any) -> Estimate:
     return Estimate(row["bits"], row["bits_low"], row["bits_high"])
 
 
-def _best(rows: pd.DataFrame, side: str) -> dict[str, Any] | None:
+def _find_best(rows: pd.DataFrame, side: str) -> dict[str, Any] | None:
     """The row of most bits of a side; None where it has none."""
     of_side: list[Any] = rows[rows["side"] == side].to_dict("records")
     return max(of_side, key=lambda row: row["bits"], default=None)
@@ -150,7 +150,7 @@ def ratios(found: pd.DataFrame) -> list[str]:
     lines = []
     attention, mlp, _ = capacity_summary.SIDES
     for budget, rows in found.groupby("budget"):
-        own, other = _best(rows, attention), _best(rows, mlp)
+        own, other = _find_best(rows, attention), _find_best(rows, mlp)
         if own is None or other is None:
             continue
         at_budget = [
@@ -162,7 +162,7 @@ def ratios(found: pd.DataFrame) -> list[str]:
             f"{_format_ratio(own, other)} times the bits of the best MLP, each at its best size of "
             f"set; on sets of {budget:,} {at_budget[0] / at_budget[1]:.2f} times"
         )
-        wide = _best(rows[rows["heads"] == "full"], attention)
+        wide = _find_best(rows[rows["heads"] == "full"], attention)
         if wide is not None:
             line += f". With wide heads it holds {_format_ratio(wide, other)} times"
         lines.append(f"{line}.")
@@ -178,7 +178,7 @@ def headline(found: pd.DataFrame) -> str:
     attention, mlp, _ = capacity_summary.SIDES
     over: dict[Any, float] = {}
     for budget, rows in found.groupby("budget"):
-        own, other = _best(rows, attention), _best(rows, mlp)
+        own, other = _find_best(rows, attention), _find_best(rows, mlp)
         if own is not None and other is not None:
             over[budget] = own["bits"] / other["bits"]
     least, most = min(over.values()), max(over.values())

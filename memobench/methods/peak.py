@@ -126,7 +126,7 @@ class Peak(SubsetMethod):
 
 @dataclasses.dataclass
 class Grid:
-    """What the trainings of a Peak have come to know.
+    """The bits and examples that the trainings of a Peak know.
 
     Attributes:
       run: of a Peak.
