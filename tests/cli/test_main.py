@@ -149,18 +149,8 @@ def test_a_clone_without_its_dependencies_is_one_line(tmp_path):
     )
 
 
-# As pip finds what it installed as editable: behind all paths, by the whole name of a package.
-EDITABLE = """
-import importlib.util, pathlib, sys
-class Finder:
-    packages = {"memobench": "memobench", "memobench.experiments": "experiments"}
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name in cls.packages:
-            init = pathlib.Path(sys.argv[1], cls.packages[name], "__init__.py")
-            return importlib.util.spec_from_file_location(name, init)
-sys.meta_path.append(Finder)
-"""
+# An editable installation is a folder behind all others.
+EDITABLE = "import sys; sys.path.append(sys.argv[1])"
 WHERE = """
 import memobench
 import memobench.experiments.dana2025 as folder
@@ -178,8 +168,9 @@ def _clone(folder, experiments):
 
 @pytest.mark.parametrize("experiments", ["experiments", "memobench/experiments"])
 def test_a_clone_has_its_own_experiments_whichever_is_installed(tmp_path, experiments):
-    installed, other = _clone(tmp_path / "a", "experiments"), _clone(tmp_path / "b", experiments)
-    for folder, expected in ((other, other), (tmp_path, installed)):
+    installed = _clone(tmp_path / "a" / "memobench", "experiments")
+    other = _clone(tmp_path / "b", experiments)
+    for folder, expected in ((other, other), (tmp_path / "a", installed)):
         line = [sys.executable, "-S", "-c", EDITABLE + WHERE, installed]
         found = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=True)
         inside = "experiments" if expected is installed else experiments
