@@ -37,7 +37,7 @@ def _grid(make_run, **options):
 def test_a_pack_is_a_line(make_run):
     """As an interactive session shows a plan."""
     (pack,) = memobench.plan([make_run(seed=seed) for seed in range(2)])
-    sizes = r"2 runs of attention_only, d_model=\d+, d_head=\d+, n_heads=\d+, slots=2"
+    sizes = r"2 runs of attention_only, d_model=4, d_head=4, n_heads=2, d_mlp=0, slots=2"
     assert re.fullmatch(rf"Pack\({sizes}, [\d.]+ MB, waste=0%, [\d.]+ s\)", repr(pack))
 
 
