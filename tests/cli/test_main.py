@@ -74,6 +74,7 @@ ROOT = pathlib.Path(__file__).parents[2]
         ),
         (["report", "dana2025/heads"], "first: memobench run dana2025/heads --preset=quick"),
         (["leaderboard", "--results=none"], "'none' is not a folder; first: memobench"),
+        (["leaderboard", "--results=file"], "results='file' is not a folder; it is a file; name a"),
         (["leaderboard", "--output=file"], "output='file' is a file; name a folder"),
         (["report", "dana2025/heads", "--output=file"], "output='file' is a file; name a folder"),
         (["leaderboard", "v1"], "takes no argument, got v1"),
