@@ -57,8 +57,9 @@ class Heat(Drawing):
             cbar_kws={"label": f"{notation.name(self.value)}, %", "extend": "min"},
         )
         name, y_of, least = self.line
-        below = [(mean.index < y_of(x)).sum() for x in mean.columns if x >= least]
-        edges = len(mean.columns) - np.arange(len(below), -1, -1)
+        sizes = mean.columns.to_numpy(float)
+        below = [(mean.index < y_of(x)).sum() for x in sizes if x >= least]
+        edges = len(sizes) - np.arange(len(below), -1, -1)
         axis.stairs(
             below, edges, baseline=None, color="red", linewidth=2, label=notation.typeset(name)
         )

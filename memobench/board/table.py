@@ -466,6 +466,7 @@ def reading_error(row: Mapping[str, Any]) -> str | None:
         method.check_lists(made, {name: parse_list(row[name]) for name in method.row_columns()})
         # A user's own, whose code may raise anything.
         str(made.architecture.full_name)
+        checking.require_true_fields(made.architecture, made.task)
     except Exception as error:
         return in_a_line(error)
     return None
@@ -503,9 +504,10 @@ def _best_weights(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str
     found: dict[_Key, list[Mapping[str, Any]]] = {}
     for row in certified:
         try:
-            architecture = Architecture.from_row(row)
-            reason = placement_error(Task.from_row(row), int(row["n_params"]))
+            architecture, task = Architecture.from_row(row), Task.from_row(row)
+            reason = placement_error(task, int(row["n_params"]))
             str(architecture.full_name)
+            checking.require_true_fields(architecture, task)
         except Exception as error:
             reason = in_a_line(error)
         if reason:

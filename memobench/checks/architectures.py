@@ -7,6 +7,7 @@ one batch with outputs and gradients of the padded model against those of the pl
 import contextlib
 import dataclasses
 import functools
+import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,9 +21,9 @@ from memobench.common.errors import UserError, name_source, require, short_repr
 from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.architecture import Architecture
-from memobench.core.columns import NAME, float_between
+from memobench.core.columns import NAME, float_between, one_of
 from memobench.core.module import Module
-from memobench.core.spec import check_code
+from memobench.core.spec import check_code, fields
 from memobench.core.task import Task
 from memobench.numerics import precision
 
@@ -57,10 +58,11 @@ def check(architecture: Architecture, task: Task | None = None) -> tuple[str, ..
       UserError: it does not serve the task, or none of the small ones.
     """
     module, small = _build(architecture, task)
-    wrong = list(_faults(architecture, module, small))
-    if not wrong:
-        wrong += _find_ignored(architecture, module, small)
-    return tuple(wrong)
+    return tuple(
+        list(_faults(architecture, module, small))
+        or list(_find_dropped(architecture, small))
+        or list(_find_ignored(architecture, module, small))
+    )
 
 
 def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
@@ -102,10 +104,19 @@ def require_sound(pairs: Iterable[tuple[Architecture, Task]]) -> None:
         if key not in _SOUND:
             for line in _faults(architecture, module, task):
                 raise UserError(f"architecture {architecture.name}: {line}")
+            require_true_fields(architecture, task)
             _SOUND.add(key)
 
 
 _SOUND: set[tuple[Module, Any]] = set()
+
+
+@functools.lru_cache(maxsize=4096)
+def require_true_fields(architecture: Architecture, task: Task) -> None:
+    """Raises UserError for a field whose value the module does not have, in labels and ranks."""
+    if not own_code.in_tree(type(architecture)):
+        for line in _find_dropped(architecture, task):
+            raise UserError(f"architecture {architecture.name}: {line}")
 
 
 def small_tasks() -> Iterator[Task]:
@@ -289,28 +300,71 @@ def _outputs(module: Module, task: Task) -> Iterator[str]:
         yield f"its outputs must be finite with initial weights, got {found}; fix what makes them"
 
 
+def _find_dropped(architecture: Architecture, task: Task) -> Iterator[str]:
+    """Fields of the spec that its method `module` does not pass on."""
+    names = {x.name for x in fields(type(architecture))} - {"code"}
+    # Every architecture has a width, also those whose module has no use for it.
+    if not hasattr(architecture.module_for(task), "d_model"):
+        names.remove("d_model")
+    for name in sorted(names):
+        # A field may count only beside others, such as an activation where there are neurons.
+        near = (x for other in names for x in _vary(architecture, other, task))
+        if all(_is_dropped(x, name, task) for x in (architecture, *near)):
+            code = inspect.unwrap(type(architecture).module).__code__
+            yield (
+                f"{name} {_IGNORED} ({code.co_filename}, line {code.co_firstlineno}); give it to "
+                "the module or leave it out"
+            )
+
+
+_IGNORED = "changes nothing: neither parameters nor outputs"
+
+
+def _is_dropped(architecture: Architecture, name: str, task: Task) -> bool:
+    """True where the module is the same with other values of a field."""
+    module = architecture.module_for(task)
+    others = [x.module_for(task) for x in _vary(architecture, name, task)]
+    return bool(others) and all(x == module for x in others)
+
+
+def _vary(architecture: Architecture, name: str, task: Task) -> Iterator[Architecture]:
+    """Architectures with other values of a field that serve the task."""
+    value = getattr(architecture, name)
+    made, *choices = {x.name: x for x in fields(type(architecture))}[name].domain.made or (None,)
+    others: Any = choices if made is one_of else ()
+    if isinstance(value, int | float):
+        others = [not value] if type(value) is bool else [value + 1, 2 * value, value - 1, 1]
+    for other in others:
+        if other == value:
+            continue
+        with contextlib.suppress(Exception):  # A user's code may refuse a value as it likes.
+            varied = architecture.replace(**{name: other})
+            varied.module_for(task)
+            yield varied
+
+
 def _find_ignored(architecture: Architecture, module: Module, task: Task) -> Iterator[str]:
     """Sizes of the spec that change neither parameters nor outputs."""
-    for name, size in _sizes(architecture).items():
-        other = _resize(architecture, name, size, task)
+    for name in _sizes(architecture):
+        other = _resize(architecture, name, task)
         if other is None:
             continue
         same = models.shapes(module, task.context_length) == models.shapes(
             other, task.context_length
         )
         if same and _same_outputs(module, other, task):
-            yield f"{name} changes nothing: neither parameters nor outputs; use it or leave it out"
+            yield f"{name} {_IGNORED}; use it or leave it out"
 
 
 def _sizes(spec: Architecture | Task) -> dict[str, int]:
-    fields = {x.name: getattr(spec, x.name) for x in dataclasses.fields(spec)}
-    return {name: size for name, size in fields.items() if type(size) is int}
+    values = {x.name: getattr(spec, x.name) for x in dataclasses.fields(spec)}
+    return {name: size for name, size in values.items() if type(size) is int}
 
 
-def _resize(architecture: Architecture, name: str, size: int, task: Task) -> Module | None:
-    for other in (size + 1, 2 * size, size - 1):
+def _resize(architecture: Architecture, name: str, task: Task) -> Module | None:
+    for other in _vary(architecture, name, task):
         with contextlib.suppress(Exception):  # A user's code may refuse a size as it likes.
-            module = architecture.replace(**{name: other}).module_for(task)
+            module = other.module_for(task)
             models.shapes(module, task.context_length)
             return module
     return None

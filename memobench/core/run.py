@@ -22,10 +22,11 @@ from memobench.common.errors import (
     require,
     short_repr,
 )
+from memobench.common.notation import pluralize
 from memobench.core.architecture import Architecture
 from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import NAME, Column, int_between
-from memobench.core.module import Module, structure
+from memobench.core.module import Module, paddable_sizes, structure
 from memobench.core.spec import MOST_SEED, SPEC_VERSION, Spec
 from memobench.core.task import Task
 
@@ -118,6 +119,15 @@ class Pack:
     platform: str = "cpu"
     n_devices: int = 1
     seconds: float | None = None
+
+    def __repr__(self) -> str:
+        kinds = dict.fromkeys(run.architecture.name for run in self.runs)
+        sizes = "".join(f", {name}={size}" for name, size in paddable_sizes(self.module).items())
+        shown = [f"{pluralize(len(self.runs), 'run')} of {' and '.join(kinds)}{sizes}"]
+        shown += [f"slots={self.slots}", f"{self.memory_bytes / 1e6:.3g} MB"]
+        shown += [f"waste={self.waste:.0%}"]
+        shown += [f"{self.seconds:.3g} s"] if self.seconds is not None else []
+        return f"Pack({', '.join(shown)})"
 
     @property
     def signature(self) -> Any:

@@ -223,10 +223,11 @@ def _has_narrow(contests: Sequence[capacity_summary.Contest]) -> bool:
 def _design(contests: Sequence[capacity_summary.Contest]) -> str:
     """The design for which all of this holds."""
     runs = [contest.best[_MLP] for contest in contests]
-    tokens = _range([run["vocab_size"] for run in runs], "d")
+    # Whole numbers are floats beside runs that lack them, such as those of labelled contexts.
+    tokens = _range([run["vocab_size"] for run in runs], ".0f")
     return (
         f"Measured on sets of as many pairs as parameters, of {tokens} tokens, after "
-        f"{runs[-1]['steps']:,} steps of full-batch Adam."
+        f"{runs[-1]['steps']:,.0f} steps of full-batch Adam."
     )
 
 

@@ -106,10 +106,9 @@ class Figure(Drawing):
 
     def _require_columns(self, known: Collection[str]) -> None:
         for name, column in (("x", self.x), ("hue", self.hue), ("row", self.row)):
-            require(
-                column is None or column in known,
-                f"figure: {name}={short_repr(column)} is not a column{suggest(str(column), known)}",
-            )
+            fix = suggest(str(column), known, 0.6, others="; docs/columns.md has all")
+            is_known = column is None or column in known
+            require(is_known, f"figure: {name}={short_repr(column)} is not a column{fix}")
 
     def draw(
         self, experiment: "Experiment", preset: str, table: pd.DataFrame

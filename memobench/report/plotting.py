@@ -26,7 +26,9 @@ _USUAL = ("n_params", "architecture", "d_model", "n_heads", "protocol")
 _NEEDED = (*_USUAL, "status", "method", "task", "n_examples", "seed")
 
 
-def summarize(table: pd.DataFrame, y: str = "bits") -> pd.DataFrame:
+def summarize(
+    table: pd.DataFrame, y: str = "bits", x: str | None = None, hue: str | None = None
+) -> pd.DataFrame:
     """The means of a measure over seeds, with their 95% intervals, a row for each configuration.
 
     Capacities are means over label tables already, and have the intervals over these.
@@ -34,10 +36,12 @@ def summarize(table: pd.DataFrame, y: str = "bits") -> pd.DataFrame:
     Args:
       table: of `memobench.run`, `memobench.load_results` or `memobench.published`.
       y: a column of numbers, or "bits_per_parameter" and the like.
+      x: a column that comes first, as `plot` takes it.
+      hue: the next one.
 
     Returns:
-      What tells the configurations apart, `family`, `seeds` (NaN for capacities), y, and both ends
-      of its interval: y with `_low` and `_high`, NaN for a single seed.
+      x, hue, what else tells the configurations apart, `family`, `seeds` (NaN for capacities), y,
+      and both ends of its interval: y with `_low` and `_high`, NaN for a single seed.
 
     Raises UserError for a column that the table lacks, or that has no numbers.
 
@@ -46,12 +50,15 @@ def summarize(table: pd.DataFrame, y: str = "bits") -> pd.DataFrame:
     >>> list(means)[-4:]
     ['seeds', 'accuracy', 'accuracy_low', 'accuracy_high']
     """
+    first = {name: column for name, column in (("x", x), ("hue", hue)) if column is not None}
+    _require_rows(table, y=y, **first)
+    _require_specs(table, *first.values())
     found = _estimate(table, y)
     rows: list[Any] = found.to_dict("records")
     found["family"] = list(map(read_family, rows))
     shown = analysis.distinguishing_columns(found, _USUAL)
-    names = [*shown, "family", "seeds", y, f"{y}_low", f"{y}_high"]
-    return found.reset_index(drop=True).reindex(columns=names)
+    names = [*first.values(), *shown, "family", "seeds", y, f"{y}_low", f"{y}_high"]
+    return found.reset_index(drop=True).reindex(columns=dict.fromkeys(names))
 
 
 def plot(
@@ -127,14 +134,19 @@ def _require_rows(table: Any, **columns: Any) -> None:
     )
 
 
-def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
-    """A row for each configuration, with x, hue, y and both arms of its interval."""
+def _require_specs(table: pd.DataFrame, *names: str) -> None:
+    """Raises UserError for a column that does not tell configurations apart."""
     specs = [*configuration(), "family"]
-    for name in (x, hue):
+    for name in names:
         fix = suggest(name, [*analysis.distinguishing_columns(table, _USUAL), "family"], 0.6)
         known = name in all_columns() or name not in table
         foreign = "" if known else ", or its kind's file was not loaded"
         require(name in specs, f"{name!r} does not tell configurations apart{foreign}{fix}")
+
+
+def _points(table: pd.DataFrame, x: str, y: str, hue: str) -> pd.DataFrame:
+    """A row for each configuration, with x, hue, y and both arms of its interval."""
+    _require_specs(table, x, hue)
     found = _estimate(table, y)
     if "family" in (x, hue):
         of: list[Any] = found.to_dict("records")

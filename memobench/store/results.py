@@ -74,7 +74,9 @@ def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
 
 
 def first_step(folder: Path) -> str:
-    """The command that makes a folder of results, as the end of a message."""
+    """The command that makes a folder of results, as the end of a message; of a file no command."""
+    if os.path.isfile(folder):
+        return "it is a file; name a folder"
     named = "" if str(folder) == folders.SHARDS else f" --results={folder}"
     return f"first: memobench run EXPERIMENT{named}"
 
@@ -226,7 +228,10 @@ class Reader:
                 _log.warning("skipped %s: %s", escape_unprintable(path), error.strerror or error)
                 continue
             except Exception as error:
-                _log.warning("skipped %s: %s", escape_unprintable(path), in_a_line(error))
+                # Files of other versions or of kinds that are not loaded are whole.
+                is_whole = type(error) is not UserError
+                fix = "" if is_whole else "; move or delete it, and its runs are trained again"
+                _log.warning("skipped %s: %s%s", escape_unprintable(path), in_a_line(error), fix)
                 self._skipped[path.name] = stat.st_size
                 continue
             for row in with_provenance(shard.rows, shard.provenance):
@@ -338,11 +343,15 @@ def read_shard(path: pathlib.Path) -> Shard:
     return Shard(rows, provenance)
 
 
+class _OtherVersion(UserError):
+    """A shard that another version of memobench wrote, and that is whole."""
+
+
 def _require_version(name: str, version: Any, known: int) -> None:
     """Raises UserError for a version other than the one that is known."""
-    is_old = type(version) is int and version < known
-    require(
-        type(version) is int and version == known,
-        f"{name} must be {known}, got {short_repr(version)}"
-        + (", which is too old. Train its runs again" if is_old else ". Update memobench"),
-    )
+    if type(version) is not int or version != known:
+        is_old = type(version) is int and version < known
+        raise _OtherVersion(
+            f"{name} must be {known}, got {short_repr(version)}"
+            + (", which is too old. Train its runs again" if is_old else ". Update memobench")
+        )

@@ -146,6 +146,21 @@ def test_what_is_no_entry_is_left_out_and_named_where_it_is_foreign(caplog):
     assert "must be one of the 96 label tables" in " ".join(said)
 
 
+def test_a_size_that_the_model_does_not_have_is_not_ranked(tmp_path, caplog):
+    """Rows and weights of before it was refused in training."""
+    (tmp_path / "own.py").write_text(
+        OWN.replace("d_model: int", "d_model: int = 1").replace(", self.d_model", "")
+    )
+    load_file(tmp_path / "own.py")
+    own = memobench.OwnTable(d_model=9)
+    usual = board.run(HEADS, BUDGET)
+    run = memobench.Run(task=usual.task, architecture=own, method=usual.method)
+    assert len(build([made(run)], [counted(own)])) == 0
+    for record in caplog.records:
+        assert "architecture own_table: d_model changes nothing: " in record.getMessage()
+    assert len(caplog.records) == 2
+
+
 def test_what_is_impossible_is_no_entry():
     with pytest.raises(theory.Violation):
         build([made(board.run(HEADS, BUDGET), bits=256 * 40.0)])

@@ -94,11 +94,60 @@ def test_a_fault_is_said_and_never_trained(own, fault, said):
     assert re.search(said, lines[0])
     task = Associations(vocab_size=6)
     run = memobench.Run(task=task, architecture=own(d_model=3), method=METHOD)
-    if not fault:  # A size that does nothing makes no result wrong.
-        assert len(memobench.plan([run])) == 1
-        return
     with pytest.raises(UserError, match=f"architecture own: .*{said}"):
         memobench.run([run], progress=False)
+
+
+class Neurons(Module):
+    """Embeddings, and neurons if there are any."""
+
+    vocab_size: int
+    d_model: int = 4
+    d_mlp: int = 8
+    activation: str = "relu"
+
+    @nn.compact
+    def __call__(self, tokens_S):
+        x_D = nn.Embed(self.vocab_size, self.d_model)(tokens_S).sum(0)
+        if self.d_mlp:
+            x_D = nn.Dense(self.d_model)(getattr(nn, self.activation)(nn.Dense(self.d_mlp)(x_D)))
+        return nn.Dense(self.vocab_size)(x_D)
+
+
+@pytest.mark.parametrize(
+    ("given", "dropped"),
+    [
+        ({"d_model", "d_mlp", "activation"}, ()),
+        ({"d_model", "d_mlp"}, ("activation",)),
+        ({"d_model"}, ("activation", "d_mlp")),
+        ({"d_mlp", "activation"}, ("d_model",)),
+    ],
+)
+def test_a_field_that_the_module_is_not_given_is_refused(given, dropped):
+    """The module's default would be trained, and ranked under the field's value."""
+
+    @kind("own")
+    class Drops(Architecture):
+        d_mlp: int = integer("neurons", 0)
+        activation: str = choice("of neurons", "relu", "gelu", default="relu")
+
+        def module(self, task: Any) -> Neurons:
+            read = {"activation"} if not self.d_mlp else set()
+            return Neurons(task.vocab_size, **{x: getattr(self, x) for x in given - read})
+
+    # Without neurons their activation changes nothing, and is no fault.
+    for d_mlp in (0, 8):
+        own = Drops(d_model=3, d_mlp=d_mlp, activation="gelu")
+        lines = memobench.check(own)
+        place = rf" changes nothing: .* \({__file__}, line \d+\); give it to the module or leave "
+        assert [line.split()[0] for line in lines] == list(dropped)
+        assert all(re.search(place, line) for line in lines)
+        run = memobench.Run(task=Associations(vocab_size=6), architecture=own, method=METHOD)
+        if not dropped:
+            assert len(memobench.plan([run])) == 1
+            continue
+        with pytest.raises(UserError, match=f"architecture own: {dropped[0]}{place}"):
+            memobench.run([run], progress=False)
 
 
 class Trains(Module):

@@ -74,6 +74,7 @@ ROOT = pathlib.Path(__file__).parents[2]
         ),
         (["report", "dana2025/heads"], "first: memobench run dana2025/heads --preset=quick"),
         (["leaderboard", "--results=none"], "'none' is not a folder; first: memobench"),
+        (["leaderboard", "--results=file"], "results='file' is not a folder; it is a file; name a"),
         (["leaderboard", "--output=file"], "output='file' is a file; name a folder"),
         (["report", "dana2025/heads", "--output=file"], "output='file' is a file; name a folder"),
         (["leaderboard", "v1"], "takes no argument, got v1"),
@@ -149,18 +150,8 @@ def test_a_clone_without_its_dependencies_is_one_line(tmp_path):
     )
 
 
-# As pip finds what it installed as editable: behind all paths, by the whole name of a package.
-EDITABLE = """
-import importlib.util, pathlib, sys
-class Finder:
-    packages = {"memobench": "memobench", "memobench.experiments": "experiments"}
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name in cls.packages:
-            init = pathlib.Path(sys.argv[1], cls.packages[name], "__init__.py")
-            return importlib.util.spec_from_file_location(name, init)
-sys.meta_path.append(Finder)
-"""
+# An editable installation is a folder behind all others.
+EDITABLE = "import sys; sys.path.append(sys.argv[1])"
 WHERE = """
 import memobench
 import memobench.experiments.dana2025 as folder
@@ -178,8 +169,9 @@ def _clone(folder, experiments):
 
 @pytest.mark.parametrize("experiments", ["experiments", "memobench/experiments"])
 def test_a_clone_has_its_own_experiments_whichever_is_installed(tmp_path, experiments):
-    installed, other = _clone(tmp_path / "a", "experiments"), _clone(tmp_path / "b", experiments)
-    for folder, expected in ((other, other), (tmp_path, installed)):
+    installed = _clone(tmp_path / "a" / "memobench", "experiments")
+    other = _clone(tmp_path / "b", experiments)
+    for folder, expected in ((other, other), (tmp_path / "a", installed)):
         line = [sys.executable, "-S", "-c", EDITABLE + WHERE, installed]
         found = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=True)
         inside = "experiments" if expected is installed else experiments

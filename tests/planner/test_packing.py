@@ -1,11 +1,13 @@
 import dataclasses
 import random
+import re
 
 import jax
 import numpy as np
 import pytest
 from flax import linen as nn
 
+import memobench
 from memobench import engine
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
@@ -30,6 +32,13 @@ def _grid(make_run, **options):
         for h in (1, 4, 30)
         for seed in range(3)
     ]
+
+
+def test_a_pack_is_a_line(make_run):
+    """As an interactive session shows a plan."""
+    (pack,) = memobench.plan([make_run(seed=seed) for seed in range(2)])
+    sizes = r"2 runs of attention_only, d_model=4, d_head=4, n_heads=2, d_mlp=0, slots=2"
+    assert re.fullmatch(rf"Pack\({sizes}, [\d.]+ MB, waste=0%, [\d.]+ s\)", repr(pack))
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu", "unheard of"])

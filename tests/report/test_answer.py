@@ -65,6 +65,12 @@ def test_the_answer_names_the_largest_budget_with_every_form(board):
         assert " bits per parameter from 256 to 1,024 parameters. " in answer.answer(some), family
 
 
+def test_runs_of_other_tasks_beside_them_leave_the_answer_as_it_is(board):
+    """Of labelled contexts, say: a column that they lack holds floats."""
+    beside = board.astype({"vocab_size": float, "steps": float})
+    assert answer.answer(beside) == answer.answer(board)
+
+
 def test_a_better_form_turns_the_answer_round(board):
     said = answer.answer(board)
     assert said.startswith("With narrow heads attention + MLP memorizes the most: ")

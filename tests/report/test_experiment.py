@@ -349,6 +349,10 @@ def test_a_figure_names_variants_and_steps_only_where_they_differ(measured):
 def test_a_figure_of_a_column_that_is_not_there_is_one_line_before_anything_trains(measured):
     with pytest.raises(UserError, match=r"^figure: hue='architectur' is not a column; did you"):
         Figure(x="n_params", hue="architectur")
+    with pytest.raises(
+        UserError, match=r"'no_such_column' is not a column; docs/columns.md has all$"
+    ):
+        Figure(x="no_such_column", hue="d_model")
     experiment, table = measured
     of_no_mean = Figure(x="status", hue="architecture")
     with pytest.raises(UserError, match=r"^figure: x='status' is not a column"):

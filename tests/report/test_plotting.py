@@ -104,10 +104,19 @@ def test_it_draws_into_axes_and_is_saved(heads, tmp_path: pathlib.Path):
     ],
 )
 def test_a_column_that_is_none_is_one_line(heads, columns, said):
-    with pytest.raises(UserError) as error:
-        memobench.plot(heads, **columns)
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
+    for function in (memobench.plot, memobench.summarize):
+        with pytest.raises(UserError) as error:
+            function(heads, **columns)
+        assert said in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_means_begin_with_the_columns_that_a_plot_would_have(heads):
+    means = memobench.summarize(heads, "accuracy", x="d_head", hue="d_model")
+    assert list(means)[:2] == ["d_head", "d_model"]
+    others = memobench.summarize(heads, "accuracy")
+    np.testing.assert_array_equal(means["accuracy"], others["accuracy"])
+    assert set(means) == {"d_head", "d_model", *others}
 
 
 def test_intervals_end_at_what_is_possible():

@@ -141,6 +141,8 @@ def test_a_spoiled_file_is_named_and_skipped(tmp_path, caplog, spoil):
         assert table["run_id"].tolist() == [_id("good")]
         (line,) = [record.getMessage() for record in caplog.records]
         assert path.name in line
+        is_of_others = ". Update memobench" in line or ". Train its runs again" in line
+        assert line.endswith("; move or delete it, and its runs are trained again") != is_of_others
         assert line.isprintable()
         assert len(line) < 500 + len(str(path))
 
