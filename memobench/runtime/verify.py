@@ -222,6 +222,15 @@ def check_weights(run: Run, row: _Row, counted: _Row) -> None:
             f"{short_repr(row['best_bits'])}. Delete the row",
         )
         return
+    if row.get("size_bits") is not None:
+        # The best of the whole set are kept.
+        most = max(bits for bits_T in row["size_bits"][-1] for bits in bits_T)
+        require(
+            agree(most, counted["bits"], 1e-3, LISTED),
+            f"size_bits of the whole set are at most {short_repr(most)}, but the weights that were "
+            f"kept have {short_repr(counted['bits'])} bits; delete the wrong one",
+        )
+        return
     first = counted["first"]
     require(
         first is None,

@@ -1,6 +1,7 @@
 """A Peak trains every size, rate and label table as it would be trained alone, and resumes."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from memobench.methods.peak import Grid, Peak
 from memobench.methods.training import Training
 from memobench.methods.trial_schedule import Proposal
 from memobench.models.transformer import MLP
+from memobench.runtime import verify
 from memobench.store.rows import parse_list
 from memobench.tasks.associations import Associations
+from tests.small import reseal
 
 TASK = Associations(vocab_size=6, n_sequences=32)
 METHOD = Peak(
@@ -26,8 +29,15 @@ RUN = Run(task=TASK, architecture=MLP(d_model=4, d_head=2, d_mlp=6), method=METH
 
 
 @pytest.fixture(scope="module")
-def row():
-    (found,) = memobench.run([RUN], progress=False).to_dict("records")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("peak")
+    memobench.run([RUN], results=found, progress=False)
+    return found
+
+
+@pytest.fixture(scope="module")
+def row(folder):
+    (found,) = memobench.load_results(folder).to_dict("records")
     return found
 
 
@@ -63,6 +73,20 @@ def test_the_number_of_tables_changes_no_training(row):
     packed = memobench.run([fewer, RUN], progress=False).set_index("run_id")
     again = values(packed.loc[RUN.run_id], "size_bits")
     np.testing.assert_allclose(again, values(row, "size_bits"), atol=0.05)
+
+
+def test_the_weights_that_are_kept_are_the_best_of_the_whole_set(folder, tmp_path):
+    assert verify.verify(folder, recompute=True).errors == ()
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (path,) = tmp_path.glob("*.json")
+
+    def better(shard):
+        (of,) = shard["rows"]
+        of["size_bits"][-1][0][0] = 80.0
+
+    reseal(path, better)
+    (error,) = verify.verify(tmp_path, recompute=True).errors
+    assert "size_bits of the whole set are at most 80.0, but the weights" in error
 
 
 def test_findings_survive_a_checkpoint():
