@@ -88,6 +88,13 @@ def require_no_file(folder: Path, name: str = "results") -> None:
     require(not is_file, f"{name}={os.fspath(folder)!r} is a file; name a folder")
 
 
+def require_not_around(folder: Path) -> None:
+    """Raises UserError for the folder of pages that is around one of shards and holds none."""
+    inner = pathlib.Path(folder, pathlib.PurePath(folders.SHARDS).name)
+    below = inner.is_dir() and not any(map(_is_shard, shard_paths(folder)))
+    require(not below, f"results={str(folder)!r} holds no shards; did you mean {str(inner)!r}?")
+
+
 def check_writable(folder: Path, name: str = "results") -> pathlib.Path:
     """Makes the folder, or raises UserError now rather than after the first pack."""
     require_no_file(folder, name)
@@ -170,11 +177,8 @@ def load_results(folder: Path) -> pd.DataFrame:
     Raises:
       UserError: the folder does not exist.
     """
-    inner = require_folder(folder, first_step(folder), "results=")
-    inner /= pathlib.PurePath(folders.SHARDS).name
-    # Pages lie around the folder of shards, and would all be named as no shards.
-    below = not any(map(_is_shard, shard_paths(folder))) and inner.is_dir()
-    require(not below, f"results={str(folder)!r} holds no shards; did you mean {str(inner)!r}?")
+    require_folder(folder, first_step(folder), "results=")
+    require_not_around(folder)
     rows = list(load_rows(folder).values())
     if not rows:
         _log.warning("%s holds no results; %s", escape_unprintable(folder), first_step(folder))

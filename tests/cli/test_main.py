@@ -63,6 +63,7 @@ ROOT = pathlib.Path(__file__).parents[2]
         (["run", "dana2025/heads", "--results=file/below"], "cannot be written"),
         (["run", "dana2025/heads", "--results=file"], "results='file' is a file; name a folder"),
         (["run", "dana2025/heads", "--dry-run", "--results=file"], "results='file' is a file"),
+        (["run", "dana2025/heads", "--dry-run", "--results=runs"], "did you mean 'runs/shards'?"),
         (["run", "dana2025/heads", "--processes=2", "--on=rai"], "on='rai' must be ray, or"),
         (["run", "dana2025/heads", "--processes=0"], "--processes=0"),
         (["run", "dana2025/heads", "--on=ray"], "on='ray' needs processes=N"),

@@ -338,12 +338,12 @@ def test_an_empty_folder_is_an_empty_table(tmp_path):
     assert "run_id" in table
 
 
-@pytest.mark.parametrize("name", ["none", "file"])
-def test_a_missing_folder_is_one_line(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "fix"), [("none", "first: memobench run EXPERIMENT"), ("file", "it is a file; name a")]
+)
+def test_a_missing_folder_is_one_line(name, fix, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        UserError, match=f"/{name}' is not a folder; first: memobench run EXPERIMENT"
-    ):
+    with pytest.raises(UserError, match=f"/{name}' is not a folder; {fix}"):
         results.load_results(tmp_path / name)
     with pytest.raises(UserError, match="results='' is not a folder"):
         results.load_results("")

@@ -25,7 +25,7 @@ from memobench.common.errors import RunsFailed, UserError, describe, is_from_use
 from memobench.common.notation import pluralize
 from memobench.experiment import Experiment
 from memobench.runtime import launch
-from memobench.store.results import check_writable, load_rows, require_no_file
+from memobench.store.results import check_writable, load_rows, require_no_file, require_not_around
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
@@ -72,6 +72,7 @@ def run(names: list[str]) -> None:
     if REPORT.value and UNPUBLISHED.value:
         raise UserError("--report draws whole experiments; leave out --unpublished")
     (require_no_file if DRY_RUN.value else check_writable)(RESULTS.value)
+    require_not_around(RESULTS.value)
     from memobench.runtime import sweep
 
     presets = (experiment.runs(PRESET.value, SEEDS.value) for experiment in experiments)
@@ -214,7 +215,7 @@ def _cost_line(packs: list, predicted: Any) -> str:
     )
     if predicted.guessed:
         return f"{line}guessed (?): nothing like it was measured on this device"
-    return f"{line}by what was measured on this device, within a factor of three"
+    return f"{line}by what was measured on this device, mostly within a factor of three"
 
 
 COMMAND = Command(
