@@ -58,7 +58,7 @@ def summarize(
     found["family"] = list(map(read_family, rows))
     shown = analysis.distinguishing_columns(found, _USUAL)
     names = [*first.values(), *shown, "family", "seeds", y, f"{y}_low", f"{y}_high"]
-    return found.reset_index(drop=True).reindex(columns=dict.fromkeys(names))
+    return found.reset_index(drop=True).reindex(columns=list(dict.fromkeys(names)))
 
 
 def plot(
