@@ -190,7 +190,7 @@ def _sets(contests: Sequence[capacity_summary.Contest]) -> str:
     over = []
     for contest in contests:
         largest = [
-            (summary["half_99"] / summary["n_params"]).max()
+            (summary.get("half_99", math.nan) / summary["n_params"]).max()
             for side in (_ATTENTION, _MLP)
             for summary in [capacity_summary.summarize(pd.DataFrame(contest.runs[side]))]
         ]

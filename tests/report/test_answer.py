@@ -93,6 +93,12 @@ def test_runs_without_narrow_heads_say_so(board):
     assert "not among these runs" not in answer.answer(board)
 
 
+def test_sets_that_fit_are_compared_where_trials_measured_them(board):
+    assert "; the sets that half of its trainings learn are " in answer.answer(board)
+    without = board.assign(threshold_trials=0, complete_trials="[]")
+    assert "sets that half" not in answer.answer(without)
+
+
 def test_equal_sides_are_not_ranked(board):
     mlp = board[(families(board) == "MLP") & (board["protocol"] == "exact")]
     changes = {"architecture": "attention_only", "d_mlp": 0, "activation": None}
