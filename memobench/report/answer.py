@@ -167,7 +167,7 @@ def _order(contests: Sequence[capacity_summary.Contest]) -> str:
     )
     name = _NAMES[first]
     if all(summaries[first]["model"].side[1] == "narrow" for summaries in known):
-        name = f"with narrow heads {name}"
+        name = f"with narrow heads (fewer dimensions than the model) {name}"
     return (
         f"{name[0].upper()}{name[1:]} memorizes {'the most' if is_ahead else 'as much as any'}: "
         f"{_range([_per_parameter(each[first], 'bits').value for each in known])} bits per "
@@ -178,7 +178,7 @@ def _order(contests: Sequence[capacity_summary.Contest]) -> str:
 def _ratio_sentence(contests: Sequence[capacity_summary.Contest], where: str) -> str:
     """Attention over MLP at budgets with the same forms of both."""
     over = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in contests]
-    condition = " with heads narrower than the model" * _has_narrow(contests)
+    condition = " with narrow heads" * _has_narrow(contests)
     return (
         f"Attention alone{condition} {where}knows {_range(over)} times the MLP's bits"
         f"{_sets(contests)}."
@@ -208,7 +208,7 @@ def _where(contests: Sequence[capacity_summary.Contest]) -> str:
 def _width(contests: Sequence[capacity_summary.Contest]) -> str:
     """The cost of heads as wide as the model, where narrower ones were measured."""
     if not _has_narrow(contests):
-        return "Heads narrower than the model are not among these runs."
+        return "Narrow heads (fewer dimensions than the model) are not among these runs."
     wide = [(each.wide, each.best[_MLP]) for each in contests if each.wide is not None]
     if not wide:
         return ""
@@ -226,7 +226,7 @@ def _design(contests: Sequence[capacity_summary.Contest]) -> str:
     # Whole numbers are floats beside runs that lack them, such as those of labelled contexts.
     tokens = _range([run["vocab_size"] for run in runs], ".0f")
     return (
-        f"Measured on sets of as many pairs as parameters, of {tokens} tokens, after "
+        f"All on as many pairs of {tokens} tokens as parameters, after "
         f"{runs[-1]['steps']:,.0f} steps of full-batch Adam."
     )
 

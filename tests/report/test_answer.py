@@ -14,6 +14,8 @@ from memobench.store.published import published
 
 ATTENTION, MLP, BOTH = capacity_summary.SIDES
 
+NARROW = "narrow heads (fewer dimensions than the model)"
+
 
 @pytest.fixture(scope="module")
 def board():
@@ -73,12 +75,12 @@ def test_runs_of_other_tasks_beside_them_leave_the_answer_as_it_is(board):
 
 def test_a_better_form_turns_the_answer_round(board):
     said = answer.answer(board)
-    assert said.startswith("With narrow heads attention + MLP memorizes the most: ")
-    assert " Attention alone with heads narrower than the model knows " in said
+    assert said.startswith(f"With {NARROW} attention + MLP memorizes the most: ")
+    assert " Attention alone with narrow heads knows " in said
     narrow = families(board) == "attention-only, narrow heads"
     turned = answer.answer(with_bits(board, narrow, 1.4))
-    assert turned.startswith("With narrow heads attention alone memorizes ")
-    over = [float(re.search(r"the model knows (\S+) to", text)[1]) for text in (said, turned)]
+    assert turned.startswith(f"With {NARROW} attention alone memorizes ")
+    over = [float(re.search(r"heads knows (\S+) to", text)[1]) for text in (said, turned)]
     assert over[1] / over[0] == pytest.approx(1.4, abs=0.02)
     # Wide heads are one form: as long as narrow ones know more, they move their own ratio alone.
     wide = families(board) == capacity_summary.ATTENTION
@@ -89,7 +91,7 @@ def test_a_better_form_turns_the_answer_round(board):
 
 def test_runs_without_narrow_heads_say_so(board):
     wide = board[["narrow" not in family for family in families(board)]]
-    assert "Heads narrower than the model are not among these runs." in answer.answer(wide)
+    assert f"{NARROW[0].upper()}{NARROW[1:]} are not among these runs." in answer.answer(wide)
     assert "not among these runs" not in answer.answer(board)
 
 
