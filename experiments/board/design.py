@@ -422,8 +422,8 @@ def headline(by_budget: Mapping[int, pd.DataFrame]) -> str:
     log_ratio = by_budget[budget]
     every, _, both = (effects(log_ratio, name).iloc[0] for name in COMPARED)
     return (
-        f"over {every['designs']} other designs (vocabulary, context, steps, optimiser) "
-        f"{_interval(every)} times, attention + MLP {_interval(both)}"
+        f"over {every['designs']} other designs at {budget:,} (vocabulary, context, steps, "
+        f"optimiser) {_interval(every)} times, attention + MLP {_interval(both)}"
     )
 
 
