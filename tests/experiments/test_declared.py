@@ -22,6 +22,7 @@ from memobench.experiments.capacity.exposure_figure import Exposure
 from memobench.experiments.capacity.scaling_figure import Scaling
 from memobench.methods import bisection
 from memobench.methods.capacity import Capacity
+from memobench.methods.peak import Peak
 from memobench.methods.search import Search
 from memobench.planner import packing
 from memobench.report import experiment as page
@@ -70,6 +71,7 @@ def _fake(run):
         **(_certificate(sizes) if run.method.protocol == "constructed" else {}),
         **(_found(run) if isinstance(run.method, Search) else {}),
         **(_models(run, n_params) if isinstance(run.method, Capacity) else {}),
+        **(_grid(run, n_params) if isinstance(run.method, Peak) else {}),
     }
 
 
@@ -89,6 +91,12 @@ def _models(run, n_params):
         "best_bits": float(bits_KxM.max()),
         "best_complete": 11,
     }
+
+
+def _grid(run, n_params):
+    """Trainings of a Peak that vary a little."""
+    bits = n_params + np.arange(run.method.lanes).reshape(run.method.shape) % 7
+    return {"size_bits": bits.tolist(), "size_known": (bits // 8).tolist()}
 
 
 def _certificate(sizes):
