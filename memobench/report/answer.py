@@ -100,21 +100,21 @@ def ratios(table: pd.DataFrame) -> str:
 
 
 def draw(table: pd.DataFrame) -> "Figure":
-    """The key figure, of bits and sets that fit, per parameter of each side's best form."""
+    """The key figure, of most bits and of largest sets per parameter, of each side's forms."""
     contests = capacity_summary.contests(table)
     figure, ((bits, sets),) = subplots(1, 2, (12, 4.8))
     compared = capacity_summary.select_complete(contests, [_ATTENTION, _MLP]) or contests
-    points = [
-        (name, row)
-        for side in (_ATTENTION, _MLP, _BOTH)
-        for contest in capacity_summary.select_complete(compared, [side])
-        for name, row in _summaries(contest).items()
-        if name == side or (side == _ATTENTION and name == WIDE)
-    ]
-    for axis, column, label in (
-        (bits, "bits", "bits per parameter"),
-        (sets, "half_99", "associations per parameter\nthat half of the trainings learn"),
+    for axis, column, label, summarize in (
+        (bits, "bits", "bits per parameter", _summaries),
+        (sets, "half_99", "associations per parameter\nthat half of the trainings learn", _largest),
     ):
+        points = [
+            (name, row)
+            for side in (_ATTENTION, _MLP, _BOTH)
+            for contest in capacity_summary.select_complete(compared, [side])
+            for name, row in summarize(contest).items()
+            if name == side or (side == _ATTENTION and name == WIDE)
+        ]
         lines: dict[str, list[Any]] = {}
         for name in (_BOTH, _ATTENTION, _MLP, WIDE):
             rows = [row for of, row in points if of == name]
@@ -187,14 +187,12 @@ def _ratio_sentence(contests: Sequence[capacity_summary.Contest], where: str) ->
 
 def _sets(contests: Sequence[capacity_summary.Contest]) -> str:
     """Attention over MLP by the largest sets that fit, where all budgets have them."""
-    over = []
-    for contest in contests:
-        largest = [
-            (summary.get("half_99", math.nan) / summary["n_params"]).max()
-            for side in (_ATTENTION, _MLP)
-            for summary in [capacity_summary.summarize(pd.DataFrame(contest.runs[side]))]
-        ]
-        over.append(largest[0] / largest[1])
+    known = [_largest(contest) for contest in contests]
+    over = [
+        _per_parameter(each[_ATTENTION], "half_99").value
+        / _per_parameter(each[_MLP], "half_99").value
+        for each in known
+    ]
     if any(math.isnan(each) for each in over):
         return ""
     return f"; the sets that half of its trainings learn are {_range(over)} times as large"
@@ -243,6 +241,23 @@ def _summaries(contest: capacity_summary.Contest) -> dict[str, Any]:
         capacity_summary.summarize(pd.DataFrame(runs.values())).set_index("run_id").to_dict("index")
     )
     return {name: found[run["run_id"]] for name, run in runs.items()}
+
+
+def _largest(contest: capacity_summary.Contest) -> dict[str, Any]:
+    """As `_summaries`, of each side the form whose trainings learn the largest sets.
+
+    Where those of the form of most bits were not measured, another would understate the side.
+    """
+
+    def size(row: Any) -> float:
+        return _per_parameter(row, "half_99").value
+
+    found = _summaries(contest)
+    for side, runs in contest.runs.items():
+        if not math.isnan(size(found[side])):
+            rows: list[Any] = capacity_summary.summarize(pd.DataFrame(runs)).to_dict("records")
+            found[side] = max((row for row in rows if not math.isnan(size(row))), key=size)
+    return found
 
 
 def _ratio(run: Any, other: Any) -> Estimate:
