@@ -36,7 +36,7 @@ def _answer() -> str:
     of_board = answer.answer(published("board/typical"))
     at_peak = peak.headline(peaks(published("board/peak")))
     over = design.headline(design.split_budgets(design.ratios(published("board/design"))))
-    return textwrap.fill(f"{of_board} {at_peak}; {over}.", 100, break_on_hyphens=False)
+    return textwrap.fill(f"{of_board} {at_peak}; {over}.", 127, break_on_hyphens=False)
 
 
 def _forms() -> str:

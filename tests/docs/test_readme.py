@@ -125,7 +125,7 @@ def test_all_papers_and_the_answer_are_quoted_somewhere():
 
 def test_the_readme_is_short():
     text = README.read_text()
-    assert len(text.splitlines()) <= 130
+    assert len(text.splitlines()) < 130
     answer = text[text.index("## The answer") : text.index("<!-- ratios -->")]
     assert len(answer.split()) <= 135  # With the marks and links of Markdown.
 
