@@ -106,7 +106,12 @@ def draw(table: pd.DataFrame) -> "Figure":
     compared = capacity_summary.select_complete(contests, [_ATTENTION, _MLP]) or contests
     for axis, column, label, summarize in (
         (bits, "bits", "bits per parameter", _summaries),
-        (sets, "half_99", "associations per parameter\nthat half of the trainings learn", _largest),
+        (
+            sets,
+            "half_99",
+            "associations per parameter\nthat half of the trainings learn",
+            _summarize_largest,
+        ),
     ):
         points = [
             (name, row)
@@ -187,7 +192,7 @@ def _ratio_sentence(contests: Sequence[capacity_summary.Contest], where: str) ->
 
 def _sets(contests: Sequence[capacity_summary.Contest]) -> str:
     """Attention over MLP by the largest sets that fit, where all budgets have them."""
-    known = [_largest(contest) for contest in contests]
+    known = [_summarize_largest(contest) for contest in contests]
     over = [
         _per_parameter(each[_ATTENTION], "half_99").value
         / _per_parameter(each[_MLP], "half_99").value
@@ -243,7 +248,7 @@ def _summaries(contest: capacity_summary.Contest) -> dict[str, Any]:
     return {name: found[run["run_id"]] for name, run in runs.items()}
 
 
-def _largest(contest: capacity_summary.Contest) -> dict[str, Any]:
+def _summarize_largest(contest: capacity_summary.Contest) -> dict[str, Any]:
     """As `_summaries`, of each side the form whose trainings learn the largest sets.
 
     Where those of the form of most bits were not measured, another would understate the side.
