@@ -133,6 +133,8 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
       it; failed, the trainings there that know less than FAILING of their median; sizes, means and
       errors, lists of all sizes, their mean bits per parameter and half intervals; rank_low and
       rank_high within a budget, as those of the board.
+
+    Raises UserError for a row whose lists are not those of its run.
     """
     runs = table[(table["method"] == Peak.name) & (table["status"] == "ok")]
     made = [(run, capacity_summary.architecture(run)) for run in runs.to_dict("records")]
@@ -147,8 +149,15 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
 def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
     made = from_cells(run)
     method: Any = made.method
-    values = (np.array(parse_list(run[name]), float) for name in ("size_bits", "size_known"))
-    bits_JxRxT, known_JxRxT = (value.reshape(method.shape) for value in values)
+    bits_JxRxT, known_JxRxT = (
+        np.array(parse_list(run[name]), float) for name in ("size_bits", "size_known")
+    )
+    require(
+        bits_JxRxT.shape == known_JxRxT.shape == method.shape,
+        f"run {run['run_id']}: size_bits and size_known must have {method.shape} numbers, by set "
+        f"size, learning rate and label table, got {bits_JxRxT.shape} and {known_JxRxT.shape}. "
+        "Delete the row.",
+    )
     found = peak(bits_JxRxT / run["n_params"])
     sizes = method.sizes(made)
     side, heads = architecture.side

@@ -116,6 +116,8 @@ def test_an_entry_is_an_architecture_with_all_its_sizes(table):
     assert found["bits"].is_monotonic_decreasing
     assert peak.peaks(table[:0]).empty
     assert peak.peaks(table.assign(method="capacity")).empty
+    with pytest.raises(UserError, match=r"must have \(3, 2, 4\) numbers"):
+        peak.peaks(table.assign(size_known="[[[1]]]"))
 
 
 def test_the_page_says_attention_over_mlp_at_the_peak(table, tmp_path):
