@@ -200,7 +200,7 @@ def _sets(contests: Sequence[capacity_summary.Contest]) -> str:
     ]
     if any(math.isnan(each) for each in over):
         return ""
-    return f"; the sets that half of its trainings learn are {_range(over)} times as large"
+    return f"; the sets that half of its trainings learn to 99% are {_range(over)} times as large"
 
 
 def _where(contests: Sequence[capacity_summary.Contest]) -> str:

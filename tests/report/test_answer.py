@@ -96,7 +96,7 @@ def test_runs_without_narrow_heads_say_so(board):
 
 
 def test_sets_that_fit_are_compared_where_trials_measured_them(board):
-    assert "; the sets that half of its trainings learn are " in answer.answer(board)
+    assert "; the sets that half of its trainings learn to 99% are " in answer.answer(board)
     without = board.assign(threshold_trials=0, complete_trials="[]")
     assert "sets that half" not in answer.answer(without)
 
