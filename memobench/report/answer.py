@@ -229,7 +229,7 @@ def _design(contests: Sequence[capacity_summary.Contest]) -> str:
     # Whole numbers are floats beside runs that lack them, such as those of labelled contexts.
     tokens = _range([run["vocab_size"] for run in runs], ".0f")
     return (
-        f"Bits are those of as many pairs of {tokens} tokens as parameters, after "
+        f"Bits are of as many pairs of {tokens} tokens as parameters, after "
         f"{runs[-1]['steps']:,.0f} steps of full-batch Adam."
     )
 
