@@ -183,7 +183,7 @@ def headline(found: pd.DataFrame) -> str:
             over[budget] = own["bits"] / other["bits"]
     least, most = min(over.values()), max(over.values())
     return (
-        f"Each at its best size of set, attention alone knows {least:.2f} to {most:.2f} times the "
+        f"Each at its best set size, attention alone knows {least:.2f} to {most:.2f} times the "
         f"MLP's bits from {min(over):,} to {max(over):,} parameters"
     )
 
