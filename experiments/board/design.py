@@ -423,7 +423,7 @@ def headline(by_budget: Mapping[int, pd.DataFrame]) -> str:
     every, _, both = (effects(log_ratio, name).iloc[0] for name in COMPARED)
     return (
         f"over {every['designs']} other designs at {budget:,} (vocabulary, context, steps, "
-        f"optimiser) {_interval(every)} times, attention + MLP {_interval(both)}"
+        f"optimiser) {_interval(every)}, attention + MLP {_interval(both)}"
     )
 
 

@@ -184,7 +184,7 @@ def headline(found: pd.DataFrame) -> str:
     least, most = min(over.values()), max(over.values())
     return (
         f"Each at its best set size, attention alone knows {least:.2f} to {most:.2f} times the "
-        f"MLP's bits from {min(over):,} to {max(over):,} parameters"
+        f"MLP's bits ({min(over):,} to {max(over):,} parameters)"
     )
 
 
