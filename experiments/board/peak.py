@@ -15,7 +15,7 @@ attention alone gains more by it than the MLP.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -48,6 +48,8 @@ PRESETS = {
     "full": (256, 512, 1024),
     "large": (256, 512, 1024, 2048, 4096),
 }
+# At which all other families of the board are measured as well.
+ENTRIES = (256, 512, 1024)
 
 
 def main_shapes(budget: int) -> Iterator[Architecture]:
@@ -60,8 +62,17 @@ def main_shapes(budget: int) -> Iterator[Architecture]:
             yield shape
 
 
-def runs(budgets: Iterable[int]) -> Iterator[Run]:
-    """Every main family on sets of every size, at every learning rate."""
+def entries(budget: int) -> Iterator[Architecture]:
+    """The shapes that stand for all other families of the board."""
+    main = set(main_shapes(budget))
+    for of in shapes.SHAPES:
+        yield from (shape for shape in shapes.standard(budget, of) if shape not in main)
+
+
+def runs(
+    budgets: Iterable[int], of: Callable[[int], Iterable[Architecture]] = main_shapes
+) -> Iterator[Run]:
+    """Shapes of each budget on sets of every size, at every learning rate."""
     for budget in budgets:
         n_tokens = families.VOCAB_SIZES[budget]
         sizes = [round(x * budget) for x in SHARES if round(x * budget) <= n_tokens**2]
@@ -72,7 +83,7 @@ def runs(budgets: Iterable[int]) -> Iterator[Run]:
             rate_factors=RATE_FACTORS,
             tables=TABLES[budget],
         )
-        for shape in main_shapes(budget):
+        for shape in of(budget):
             yield Run(task=task, architecture=shape, method=method)
 
 
@@ -222,7 +233,8 @@ def _format(found: pd.DataFrame) -> pd.DataFrame:
 EXPERIMENT = Experiment(
     name="board/peak",
     title="Bits per parameter against the size of the set",
-    presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()},
+    presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()}
+    | {"entries": functools.partial(runs, ENTRIES, entries)},
     left_out="the budget of 1,024 parameters",
     figure=Peaks(),
 )

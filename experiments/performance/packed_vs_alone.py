@@ -98,8 +98,9 @@ Wall time and model-steps per second with everything in them, each row measured 
 that of the training programs alone; initialisation, too, compiles once for every size.
 """
 
-# Seeds that plain JAX trains side by side.
-PLAIN_SEEDS = (1, 4, 16)
+# Seeds that plain JAX trains side by side, and runs of a pack, on CPUs and on accelerators.
+PLAIN_SEEDS = {True: (1, 4, 16), False: (1, 16, 256)}
+PACKS = {True: (1, 4, 16, 64), False: (1, 16, 256, 1024)}
 # Models of the resident kernel on a GPU: four for each multiprocessor of an H100.
 RESIDENT = 528
 
@@ -127,8 +128,9 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _cases() -> list[Case]:
-    cases = [Case(f"pack of {n}", n) for n in (1, 4, 16, 64)]
-    if jax.default_backend() == "cpu":  # Elsewhere a driver trains one pack at a time.
+    on_cpu = jax.default_backend() == "cpu"
+    cases = [Case(f"pack of {n}", n) for n in PACKS[on_cpu]]
+    if on_cpu:  # Elsewhere a driver trains one pack at a time.
         cases += [Case(f"two packs of {n} side by side", n, n_packs=2) for n in (2, 8)]
     return cases
 
@@ -173,7 +175,8 @@ def measure_rates(cases: Sequence[Case], rounds: int, seconds: float) -> pd.Data
 
 def _list_baselines(seconds: float) -> dict[str, Row]:
     """The rows to compare with, by name; without PyTorch those of JAX."""
-    rows, most = {}, max(PLAIN_SEEDS)
+    seeds = PLAIN_SEEDS[jax.default_backend() == "cpu"]
+    rows, most = {}, max(seeds)
     for threads in pytorch.threads():
         one = functools.partial(pytorch_rate, threads, seconds)
         rows[pytorch_name(threads)] = Row(one, 1)
@@ -181,7 +184,7 @@ def _list_baselines(seconds: float) -> dict[str, Row]:
         name = f"PyTorch, vmap of {most}, {pytorch.where(threads)}" + ", compiled" * is_compiled
         many = functools.partial(pytorch_vmap_rate, most, is_compiled, threads, seconds)
         rows[name] = Row(many, most)
-    for n_seeds in PLAIN_SEEDS:
+    for n_seeds in seeds:
         say(f"{_plain_name(n_seeds)}: compiling")
         trainer = plain.Trainer(_plain_module(associations.D_MODEL, associations.N_HEADS), n_seeds)
         rate = functools.partial(trainer.rate, seconds)
