@@ -18,6 +18,7 @@ from flax import linen as nn
 
 from memobench.common.errors import UserError, require
 from memobench.common.notation import pluralize
+from memobench.core.kernel import Kernel
 from memobench.numerics.initial_weights import Table, draw
 
 _Module = TypeVar("_Module", bound="Module")
@@ -97,6 +98,10 @@ class Module(nn.Module, kw_only=True):
           attention_maps: those that queries and keys, and so attention maps, depend on.
         """
         return {}
+
+    def kernel(self) -> Kernel | None:
+        """The module's own code for the steps of a chunk on a GPU; None leaves them to XLA."""
+        return None
 
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes (m, r, n) of products of two matrices, and the number of such products."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from memobench.core.module import trains
-from memobench.engine import batches, devices, lanes
+from memobench.engine import batches, devices, lanes, resident
 from memobench.engine.compiling import Part
 from memobench.engine.devices import SHARED, SPLIT
 from memobench.engine.lanes import Best, Lane, State
@@ -107,6 +107,10 @@ def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Pro
     """The functions of all packs of this signature, with so many lanes and instances."""
     parts = to_compile(signature, n_lanes, n_instances)
     shuffle = parts.pop("shuffle", None)
+    chunk = resident.find_chunk(signature)
+    if chunk is None:
+        chunk = parts["chunk"].compile()
+    parts.pop("chunk")
     begin = parts["begin"].function
 
     def enter(state: State, variables_R: Any, enters_R: jax.Array) -> State:
@@ -122,6 +126,7 @@ def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Pro
             functools.partial(_slice_epoch, signature.chunk_steps), (SPLIT, SPLIT)
         ),
         shuffle=shuffle and shuffle.compile(),
+        chunk=chunk,
         **{name: part.compile() for name, part in parts.items()},
     )
 

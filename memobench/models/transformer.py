@@ -9,6 +9,7 @@ Shape letters: N vocab_size, S and T context_length, D d_model, I and J width of
 
 import dataclasses
 import math
+import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,6 +20,7 @@ import numpy as np
 from memobench import theory
 from memobench.core.architecture import WithHeads, in_words, require_neurons, sizes_in_words
 from memobench.core.columns import choice, integer
+from memobench.core.kernel import Kernel
 from memobench.core.module import Module, TabledModule, count_distinct, has_room
 from memobench.core.spec import kind
 from memobench.models import feed_forward, mixing
@@ -290,6 +292,31 @@ class Transformer(PlainTransformer, TabledModule):
         super().setup()
         self.layers = [self._fold(layer) for layer in range(self.n_layers)]
 
+    def kernel(self) -> Kernel | None:
+        """`transformer.cuh`: one layer, two tokens, heads that act on the stream."""
+        is_served = self.full and self.n_layers == 1 and self.context_length == 2
+        if not (is_served and self.activation in ("gelu", "relu") and self.vocab_size <= 256):
+            return None
+        sizes = {"D": self.d_model, "K": self.d_head, "H": self.n_heads, "W": self.d_mlp}
+        more = {"N": self.vocab_size, "RELU": int(self.activation == "relu")}
+        return Kernel(
+            SOURCE, tuple((sizes | more).items()), _flatten, self._restore, _scale_of_scores
+        )
+
+    def _restore(self, flat_P: jax.Array) -> dict[str, jax.Array]:
+        """The inverse of `_flatten`."""
+        params, start = {}, 0
+        table = self.parameters()
+        for name in _IN_KERNEL:
+            shape = table[name].shape
+            is_turned = name in _TURNED
+            turned = (*shape[:-2], shape[-1], shape[-2]) if is_turned else shape
+            size = math.prod(shape)
+            x = flat_P[start : start + size].reshape(turned)
+            params[name] = jnp.swapaxes(x, -1, -2) if is_turned else x
+            start += size
+        return params
+
     def work(self, n_examples: int, context_length: int) -> float:
         """Multiplications of a forward pass over `n_examples`; each token is projected once."""
         n, length, d_model = self.vocab_size, context_length, self.d_model
@@ -447,6 +474,26 @@ class Transformer(PlainTransformer, TabledModule):
         return lookup.select_by_platform(
             _softmax_SH, lambda *scores: jnp.stack(mixing.softmax(scores)), *scores
         )
+
+
+# The parameters of one layer in the order of `transformer.cuh`, where every row has D entries.
+SOURCE = pathlib.Path(__file__).with_suffix(".cuh")
+_IN_KERNEL = (
+    *("token_embedding", "position_embedding", "unembedding"),
+    *("layer0_query", "layer0_key", "layer0_value", "layer0_output"),
+    *("layer0_mlp_in", "layer0_mlp_out", "layer0_mlp_in_bias"),
+)
+_TURNED = ("layer0_output", "layer0_mlp_out")
+
+
+def _flatten(params: Mapping[str, jax.Array]) -> jax.Array:
+    """All parameters, one after another."""
+    turned = {x: jnp.swapaxes(params[x], -1, -2) if x in _TURNED else params[x] for x in _IN_KERNEL}
+    return jnp.concatenate([x.reshape(-1) for x in turned.values()])
+
+
+def _scale_of_scores(constants: Mapping[str, jax.Array]) -> jax.Array:
+    return constants["score_scale"]
 
 
 def _affine(x_M: jax.Array, weight_NxM: jax.Array, bias_N: Any = 0.0) -> jax.Array:
