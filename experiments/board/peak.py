@@ -49,7 +49,7 @@ PRESETS = {
     "large": (256, 512, 1024, 2048, 4096, 8192),
 }
 # At which all other families of the board are measured as well.
-ENTRIES = (256, 512, 1024)
+ENTRIES = (256, 512, 1024, 2048)
 
 
 def main_shapes(budget: int) -> Iterator[Architecture]:
