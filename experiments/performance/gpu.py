@@ -91,8 +91,10 @@ QUEUE: tuple[Step, ...] = (
     _measure("packed_vs_alone"),
     _measure("labelled_contexts"),
     _measure("roofline"),
+    _measure("kernels"),
     # The best sizes of sets, other designs, and the board, to 8,192 and then 65,536 parameters.
     _run("board/peak", "large", "--unpublished"),
+    _run("board/peak", "entries", "--unpublished"),
     _run("board/design", "large", "--unpublished"),
     _run("board/typical", "quick"),
     _run("board/typical", "narrow"),

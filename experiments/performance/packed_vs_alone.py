@@ -17,9 +17,8 @@ CSV, two tables:
    size. That is measured on every --plain_every-th size, in order of arithmetic, and its sum is
    scaled to all 77. Once each.
 
-PyTorch and NVIDIA Warp are optional extras, `pip install -e .[torch,warp]`; without them the rows
-that need them are left out; that of `resident.py` takes the same batches again. A busy machine
-makes the numbers worthless; the columns `lowest` and `highest` tell.
+PyTorch is an optional extra, `pip install -e .[torch]`; without it the rows that need it are left
+out. A busy machine makes the numbers worthless; the columns `lowest` and `highest` tell.
 
     make performance
     python experiments/performance/packed_vs_alone.py --epochs=64 --output=elsewhere
@@ -41,7 +40,6 @@ import numpy as np
 import pandas as pd
 import plain
 import pytorch
-import resident
 from absl import app, flags
 from associations import (
     METHOD,
@@ -101,8 +99,6 @@ that of the training programs alone; initialisation, too, compiles once for ever
 # Seeds that plain JAX trains side by side, and runs of a pack, on CPUs and on accelerators.
 PLAIN_SEEDS = {True: (1, 4, 16), False: (1, 16, 256)}
 PACKS = {True: (1, 4, 16, 64), False: (1, 16, 256, 1024)}
-# Models of the resident kernel on a GPU: four for each multiprocessor of an H100.
-RESIDENT = 528
 
 
 def main(argv: Sequence[str]) -> None:
@@ -152,10 +148,6 @@ def measure_rates(cases: Sequence[Case], rounds: int, seconds: float) -> pd.Data
         compile_seconds = _compile_seconds(case)
         measure = functools.partial(packed_rate, case, _epochs(case, seconds))
         rows[case.name] = Row(measure, case.n_runs * case.n_packs, compile_seconds)
-    if resident.wp is not None:
-        n = 4 if jax.default_backend() == "cpu" else RESIDENT
-        trainer = resident.Trainer(np.full((n, resident.N_PARAMS), 0.1, np.float32))
-        rows[f"resident kernel, {n} models"] = Row(functools.partial(trainer.rate, seconds), n)
 
     rates = measuring.in_turns({name: row.measure for name, row in rows.items()}, rounds)
     median = {name: statistics.median(rates[name]) for name in rows}

@@ -22,7 +22,6 @@ import optax
 
 from memobench.core.kernel import Kernel
 from memobench.engine import devices
-from memobench.engine.batches import reader_for
 from memobench.engine.lanes import Lane, State
 from memobench.engine.signature import Signature
 from memobench.optimizers.adam import Adam
@@ -32,7 +31,7 @@ _log = logging.getLogger("memobench")
 
 # Examples that a block takes at a time, a thread each; the first that fits is taken.
 THREADS = (256, 128)
-# "0" leaves all chunks to XLA.
+# An environment variable that leaves all chunks to XLA where it is "0".
 VARIABLE = "MEMOBENCH_KERNELS"
 
 # Takes a chunk, given its number of steps, the examples between two steps' batches, and arrays:
@@ -42,8 +41,14 @@ VARIABLE = "MEMOBENCH_KERNELS"
 Launch = Callable[[int, int, Sequence[Any]], None]
 
 
-def find_kernel(signature: Signature) -> Kernel | None:
-    """The kernel that may take a signature's steps on a GPU; None where there is none."""
+def find_kernel(signature: Signature, batches: bool = False) -> Kernel | None:
+    """The kernel that takes a signature's steps on a GPU; None where XLA does.
+
+    Args:
+      signature: of a program.
+      batches: to find one for steps on batches, too, which XLA takes faster where heads are wide
+        (docs/resident-kernel.md).
+    """
     task, optimizer, module = signature.task, signature.optimizer, signature.module
     is_served = (
         isinstance(optimizer, Adam)
@@ -54,6 +59,7 @@ def find_kernel(signature: Signature) -> Kernel | None:
         and not task.is_fresh
         and task.shapes().next_TxK.shape[1:] == (1,)
         and not (task.only_asked or signature.trained or signature.keeps_best)
+        and (batches or not signature.batch_size)
         and task.n_outputs == task.vocab_size
     )
     return module.kernel() if is_served else None
@@ -71,14 +77,12 @@ def make_chunk(signature: Signature, kernel: Kernel, launch: Launch) -> Callable
     task, batch_size = signature.task, signature.batch_size
     n_steps = signature.chunk_steps
 
-    def flatten(params_R: Any) -> jax.Array:
-        return jax.vmap(kernel.flatten)(params_R)
-
     @jax.jit
     def prepare(state: State, data: Any, lane_R: Lane, rate_RxC: Any, order_RxCxB: Any) -> Any:
         n_lanes = len(rate_RxC)
         params, constants = state.variables["params"], state.variables["constants"]
-        state_3xRxP = [flatten(x) for x in (params, state.opt_state.mu, state.opt_state.nu)]
+        moments = state.opt_state.mu, state.opt_state.nu
+        state_3xRxP = [jax.vmap(kernel.flatten)(x) for x in (params, *moments)]
         tokens_KxTxS = jax.vmap(lambda x: task.tokens(x, jnp.arange(task.n_examples)))(
             data["instances"]
         )
@@ -123,12 +127,17 @@ def make_chunk(signature: Signature, kernel: Kernel, launch: Launch) -> Callable
 _SHARED_BYTES, _MOST_SHARED_BYTES, _MAJOR, _MINOR = 8, 97, 75, 76
 
 
-def find_chunk(signature: Signature) -> Callable[..., Any] | None:
-    """`Program.chunk` by a kernel, where this process has one GPU that can run it."""
+def find_chunk(signature: Signature, batches: bool = False) -> Callable[..., Any] | None:
+    """`Program.chunk` by a kernel, where this process has one GPU that can run it.
+
+    Args:
+      signature: of a program.
+      batches: see `find_kernel`.
+    """
     device = jax.local_devices()[0]
     if device.platform != "gpu" or devices.count() > 1 or os.environ.get(VARIABLE) == "0":
         return None
-    kernel = find_kernel(signature)
+    kernel = find_kernel(signature, batches)
     if kernel is None:
         return None
     try:
@@ -139,7 +148,7 @@ def find_chunk(signature: Signature) -> Callable[..., Any] | None:
     return launch and make_chunk(signature, kernel, launch)
 
 
-def _compile(kernel: Kernel, optimizer: Adam, device: int) -> Launch | None:
+def _compile(kernel: Kernel, optimizer: Any, device: int) -> Launch | None:
     """What launches a kernel; None for models that do not fit a multiprocessor."""
     driver = _driver(device)
     for n_threads in THREADS:
@@ -164,7 +173,12 @@ def _compile_source(kernel: Kernel, optimizer: Adam, n_threads: int, architectur
     """The machine code of a kernel for a GPU. Raises RuntimeError with what the compiler says."""
     nvrtc, program, size = _nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
     constants = defines(kernel, optimizer, n_threads).items()
-    words = [f"--gpu-architecture={architecture}", "-std=c++17", "-default-device", *(f"-D{x}={v}" for x, v in constants)]
+    words = [
+        f"--gpu-architecture={architecture}",
+        "-std=c++17",
+        "-default-device",
+        *(f"-D{x}={v}" for x, v in constants),
+    ]
     options = (ctypes.c_char_p * len(words))(*(x.encode() for x in words))
     source = kernel.source.read_bytes()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"kernel.cu", 0, None, None))
@@ -204,7 +218,11 @@ class _Driver:
     """
 
     def __init__(self, device: int) -> None:
-        self._cuda, number, self._context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
+        self._cuda, number, self._context = (
+            ctypes.CDLL("libcuda.so.1"),
+            ctypes.c_int(),
+            ctypes.c_void_p(),
+        )
         _check(self._cuda.cuInit(0))
         _check(self._cuda.cuDeviceGet(ctypes.byref(number), device))
         _check(self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), number))
@@ -227,7 +245,9 @@ class _Driver:
         _check(cuda.cuModuleLoadData(ctypes.byref(module), binary))
         _check(cuda.cuModuleGetFunction(ctypes.byref(function), module, b"train_chunk"))
         _check(
-            cuda.cuModuleGetGlobal_v2(ctypes.byref(at), ctypes.byref(size), module, b"shared_floats")
+            cuda.cuModuleGetGlobal_v2(
+                ctypes.byref(at), ctypes.byref(size), module, b"shared_floats"
+            )
         )
         _check(cuda.cuMemcpyDtoH_v2(ctypes.byref(n_floats), at, ctypes.c_size_t(4)))
         n_bytes = 4 * n_floats.value

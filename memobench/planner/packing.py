@@ -21,6 +21,8 @@ import numpy as np
 from memobench.core import module as models
 from memobench.core.module import Module, enclose, paddable_sizes
 from memobench.core.run import Pack, Run
+from memobench.engine import Signature
+from memobench.engine.resident import find_kernel
 from memobench.tasks.tokens import EVALUATED_AT_ONCE, TokenTask
 
 # Orders of magnitude that only choose packs; no result depends on them, and what is measured (see
@@ -32,9 +34,13 @@ FLOPS_PER_SECOND = 2e10
 # these that they hold. Within three times what programs took on an H100 and hold there, by
 # results/performance/first_light.md and accelerators.md.
 ACTIVATION_SECONDS, HELD = 9e-12, {"cpu": 1.0, "gpu": 0.5}
+# Seconds of a step of a kernel that keeps models on the chip, for each weight and example of the
+# largest set, on an H200 whose multiprocessors are all busy (docs/resident-kernel.md).
+KERNEL_SECONDS = 5e-13
 # The least that a step takes: on an accelerator what starts its kernels, and the host between
-# chunks, decide. By the packs of published capacities on an H200, as are its compilations.
-STEP_SECONDS = {"cpu": 0.0, "gpu": 1.6e-3}
+# chunks, decide. By the packs of published capacities on an H200, as are its compilations. Steps of
+# a kernel start none; theirs is that of 2,048 weights (docs/resident-kernel.md).
+STEP_SECONDS = {"cpu": 0.0, "gpu": 1.6e-3, "kernel": 3e-4}
 # Trials of searches that train at a time. On a CPU more are no faster, and others wait for them;
 # of one alone XLA makes products of matrices without an axis of lanes, which take longer.
 LEAST_TRIALS, TRIALS = {"cpu": 2}, {"cpu": 8}
@@ -70,13 +76,14 @@ def make_pack(
     share = math.ceil(slots / n_devices)
     of_step = step_seconds(padded, largest, platform)
     steps, longest = sum(x.steps for x in costs), max(x.sequential_steps for x in costs)
+    paced_by = "kernel" if platform == "gpu" and _has_kernel(runs[0]) else platform
     return Pack(
         runs=tuple(runs),
         module=padded,
         slots=slots,
         waste=1 - true_work / work,
         memory_bytes=memory_shared(runs) + share * _memory_with_evaluation(padded, runs, platform),
-        weight=_seconds(of_step * steps * share / slots, max(longest, steps / slots), platform),
+        weight=_seconds(of_step * steps * share / slots, max(longest, steps / slots), paced_by),
         platform=platform,
         n_devices=n_devices,
     )
@@ -125,12 +132,30 @@ def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
     weighing one more compilation against the arithmetic that padding wastes. Memory and MAX_RUNS
     are each device's, and the devices share every pack.
     """
-    groups = collections.defaultdict(list)
+    groups: dict[Hashable, list[tuple[Module, Run]]] = collections.defaultdict(list)
     for run in runs:
-        module = run.module()
-        groups[_pack_key(run, platform)].append((module, run))
+        groups[_pack_key(run, platform)].append((run.module(), run))
+    if (platform, n_devices) == ("gpu", 1):
+        groups = _part_by_kernel(groups)
     packs = [pack for group in groups.values() for pack in _plan_group(group, platform, n_devices)]
     return sorted(packs, key=lambda pack: -pack.weight)
+
+
+def _part_by_kernel(groups: Mapping[Hashable, list[Any]]) -> dict[Hashable, list[Any]]:
+    """The groups; those whose steps a kernel takes are parted by size, for which it is compiled."""
+    found: dict[Hashable, list[Any]] = collections.defaultdict(list)
+    for key, group in groups.items():
+        has_kernel = _has_kernel(group[0][1])
+        for module, run in group:
+            found[key, module if has_kernel else None].append((module, run))
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_kernel(run: Run) -> bool:
+    """True where a kernel takes the steps of a run on a GPU."""
+    signature = Pack((run,), run.module(), 1, 0.0, 0.0, 0.0, "gpu").signature
+    return isinstance(signature, Signature) and find_kernel(signature) is not None
 
 
 def plan_rest(
@@ -168,6 +193,9 @@ def step_seconds(module: Module, run: Run, platform: str) -> float:
     cost = run.method.cost(run, module)
     if platform == "cpu" or cost.closed_form:
         return cost.flops_per_step / FLOPS_PER_SECOND
+    if platform == "gpu" and _has_kernel(run):
+        n_params, _ = models.count_parameters(module, run.task.context_length)
+        return cost.rows_per_step * n_params * KERNEL_SECONDS
     return cost.rows_per_step * module.activations() * ACTIVATION_SECONDS
 
 

@@ -206,6 +206,8 @@ def _plain_cuts(modules, work, total, longest, platform):
 
 def _board(platform):
     runs = EXPERIMENTS["board/typical"].runs("full")
+    # A kernel trains runs of one size.
+    runs = [run for run in runs if not packing._has_kernel(run)]
     return [x for x in packing.plan(runs, platform) if x.signature.protocol == "exact"]
 
 

@@ -120,39 +120,6 @@ def test_plain_jax_trains_the_model_of_packs(folder, size):
     assert ours_L[-1] < ours_L[0]
 
 
-def test_the_resident_kernel_trains_as_the_engine(folder):
-    pytest.importorskip("warp")
-    associations = importlib.import_module("associations")
-    resident = importlib.import_module("resident")
-    runs = [associations.run(10, 21, associations.METHOD, seed) for seed in (0, 1)]
-    instance, rate_C = runs[0].task.sample(), np.linspace(0.01, 0.005, 64, dtype=np.float32)
-    draws_RxCxB = np.asarray(runs[0].task.sample_draws(2 * 64 * 256)).reshape(2, 64, 256)
-    label_RxCxB = np.asarray(instance.next_TxK)[draws_RxCxB, 0]
-    variables = [models.init(run.module(), 2, initializing.init_key(run)) for run in runs]
-    start_RxP = np.stack([resident.flatten(x["params"]) for x in variables])
-
-    found = []
-    for _ in range(2):
-        trainer = resident.Trainer(start_RxP)
-        # Chunks go on where the last one stopped.
-        loss_RxC, _ = (
-            np.concatenate(halves, axis=1)
-            for halves in zip(
-                trainer.train_chunk(draws_RxCxB[:, :32], label_RxCxB[:, :32], rate_C[:32]),
-                trainer.train_chunk(draws_RxCxB[:, 32:], label_RxCxB[:, 32:], rate_C[32:]),
-                strict=True,
-            )
-        )
-        found.append((loss_RxC, trainer.weights()))
-    np.testing.assert_array_equal(found[0][0], found[1][0])
-    np.testing.assert_array_equal(found[0][1], found[1][1])
-
-    for i, run in enumerate(runs):
-        loss_C, end = train_engine(run, variables[i], draws_RxCxB[i], rate_C)
-        np.testing.assert_allclose(found[0][0][i], loss_C, rtol=1e-5)
-        np.testing.assert_allclose(found[0][1][i], resident.flatten(end["params"]), atol=2e-5)
-
-
 def test_xla_text_is_counted(folder):
     done = doctest.testmod(importlib.import_module("xla_text"))
     assert done.attempted

@@ -1,0 +1,209 @@
+"""Kernels train as XLA does: their source is compiled for this CPU, where a block is one thread."""
+
+import ctypes
+import dataclasses
+import shutil
+import subprocess
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import memobench as mb
+from memobench import engine
+from memobench.engine import compile_program, resident
+from memobench.optimizers.adam import Adam
+from memobench.planner import packing
+
+EXACT = mb.Training(epochs=2).exact()
+BATCHES = mb.Training(batch_size=32, n_batches=64, epochs=2)
+NARROW = mb.AttentionOnly(d_model=5, d_head=2, n_heads=7, heads="full")
+NEURONS = mb.MLP(d_model=4, d_head=4, n_heads=1, d_mlp=19, heads="full")
+BOTH = mb.MLP(d_model=6, d_head=3, n_heads=2, d_mlp=3, heads="full", activation="relu")
+LISTED = mb.Associations(vocab_size=20, n_sequences=300)
+PEAK = mb.Peak(
+    training=EXACT.replace(learning_rate=0.003),
+    shares=(0.4, 0.9, 1.0),
+    rate_factors=(1.0, 1.5),
+    tables=2,
+)
+
+compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+
+
+def make_launch(folder, kernel, n_threads):
+    """What launches a kernel on this CPU."""
+    words = [f"-D{x}={v}" for x, v in resident.defines(kernel, Adam(), n_threads).items()]
+    library = folder / f"kernel-{abs(hash((kernel.sizes, n_threads)))}.so"
+    flags = ["-O1", "-std=c++17", "-x", "c++", "-shared", "-fPIC", "-Werror"]
+    subprocess.run(["c++", *flags, *words, kernel.source, "-o", library], check=True)
+    train_chunk = ctypes.CDLL(library).train_chunk
+
+    def launch(n_steps, stride, arrays):
+        held = [np.array(x) for x in arrays]
+        pointers = [x.ctypes.data_as(ctypes.c_void_p) for x in held]
+        train_chunk(len(held[0]), n_steps, *pointers[:6], stride, *pointers[6:])
+        for i in (0, 1, 2, len(arrays) - 1):
+            arrays[i] = jnp.asarray(held[i])
+
+    return launch
+
+
+def train(runs, make=None):
+    """loss_RxC and accuracy_RxC of the first chunk, and the state after the second."""
+    policy = runs[0].method.policy(packing.make_pack(runs), None)
+    curves = []
+    policy.record = lambda jobs, step_R, curve: curves.append(jax.device_get(curve))
+    lanes = engine.Lanes(policy)
+    lanes.fill()
+    if make:
+        chunk = make(policy.signature)
+        lanes.program = dataclasses.replace(lanes.program, chunk=chunk)
+    # A chunk is recorded once the next has begun.
+    for _ in range(2):
+        lanes.train()
+    return curves[0], jax.device_get(lanes.state)
+
+
+def find(signature):
+    return resident.find_kernel(signature, batches=True)
+
+
+@compiler
+@pytest.mark.parametrize(
+    ("task", "architecture", "method", "n_threads"),
+    [
+        (mb.Associations(vocab_size=9), NARROW, EXACT, 256),
+        (mb.Associations(vocab_size=17), NEURONS, EXACT, 128),
+        (LISTED, BOTH, EXACT, 128),
+        (LISTED, NARROW, BATCHES, 128),
+        (LISTED, NEURONS, PEAK, 256),
+    ],
+)
+def test_a_kernel_trains_as_xla(tmp_path, task, architecture, method, n_threads):
+    runs = [mb.Run(task=task, architecture=architecture, method=method, seed=s) for s in (0, 1)]
+
+    def make(signature):
+        kernel = find(signature)
+        return resident.make_chunk(signature, kernel, make_launch(tmp_path, kernel, n_threads))
+
+    (loss_RxC, accuracy_RxC), _ = train(runs, make)
+    (expected_RxC, known_RxC), _ = train(runs)
+    assert loss_RxC.shape[1] == 64
+    assert (loss_RxC[:, -1] < loss_RxC[:, 0]).all()
+    np.testing.assert_allclose(loss_RxC, expected_RxC, rtol=2e-5)
+    np.testing.assert_allclose(accuracy_RxC, known_RxC, atol=1.01 / 32)
+    # Equal inputs give equal bits.
+    (again_RxC, _), _ = train(runs, make)
+    np.testing.assert_array_equal(again_RxC, loss_RxC)
+
+
+@compiler
+def test_a_kernel_of_padded_models_trains_each_as_alone(tmp_path):
+    runs = [mb.Run(task=LISTED, architecture=x, method=EXACT) for x in (NARROW, BOTH)]
+    runs[1] = dataclasses.replace(runs[1], architecture=BOTH.replace(activation="gelu"))
+
+    def make(signature):
+        kernel = find(signature)
+        return resident.make_chunk(signature, kernel, make_launch(tmp_path, kernel, 128))
+
+    (loss_RxC, _), state = train(runs, make)
+    for i, run in enumerate(runs):
+        (alone_RxC, _), _ = train([run], make)
+        np.testing.assert_allclose(loss_RxC[i], alone_RxC[0], rtol=2e-5)
+    params = state.variables["params"]
+    assert not np.any(params["layer0_query"][1][2:])
+    assert not np.any(params["layer0_mlp_in"][0])
+
+
+OTHERS = {
+    "batches": (LISTED, NARROW, BATCHES),
+    "two layers": (LISTED, NARROW.replace(n_layers=2), EXACT),
+    "compressed heads": (LISTED, NARROW.replace(heads="compressed"), EXACT),
+    "three tokens": (mb.Associations(vocab_size=5, context_length=3), NARROW, EXACT),
+    "one token": (mb.Associations(vocab_size=5, context_length=1), NARROW, EXACT),
+    "another model": (LISTED, mb.Modern(d_model=4, d_head=2, n_heads=2, d_mlp=3), EXACT),
+    "another optimiser": (LISTED, NARROW, EXACT.replace(optimizer=mb.Muon())),
+    "clipping": (LISTED, NARROW, EXACT.replace(optimizer=mb.Adam(clip=1.0))),
+    "several next tokens": (
+        mb.Distributions(vocab_size=4, conditional="uniform", n_next=2),
+        NARROW,
+        EXACT,
+    ),
+    "unequal frequencies": (mb.Associations(vocab_size=8, zipf_exponent=1.0), NARROW, EXACT),
+    "part of the weights": (LISTED, NEURONS, EXACT.replace(trained="read_out")),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_steps_are_left_to_xla(name):
+    task, architecture, method = OTHERS[name]
+    run = mb.Run(task=task, architecture=architecture, method=method)
+    assert resident.find_kernel(packing.make_pack([run]).signature) is None
+
+
+def test_packs_of_a_gpu_are_of_one_size_where_a_kernel_trains_them():
+    def plan(method, platform="gpu", n_devices=1):
+        each = (NARROW, NARROW.replace(n_heads=6))
+        runs = [mb.Run(task=LISTED, architecture=x, method=method) for x in each]
+        return len(packing.plan(runs, platform, n_devices))
+
+    assert plan(PEAK) == 2
+    assert plan(BATCHES) == 1
+    assert plan(PEAK, n_devices=2) == 1
+    assert plan(PEAK, platform="tpu") == 1
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """As if this process had one GPU."""
+    device = types.SimpleNamespace(platform="gpu", local_hardware_id=0)
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    return device
+
+
+def signature_of(method):
+    return packing.make_pack([mb.Run(task=LISTED, architecture=NARROW, method=method)]).signature
+
+
+def test_a_gpu_that_cannot_run_a_kernel_is_left_to_xla(gpu, monkeypatch, caplog):
+    def fail(device):
+        raise OSError("libcuda.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(resident, "_driver", fail)
+    assert resident.find_chunk(signature_of(EXACT)) is None
+    assert "a kernel cannot be used: libcuda.so.1" in caplog.text
+
+
+def test_models_that_do_not_fit_are_left_to_xla(gpu, monkeypatch):
+    sizes = []
+
+    def load(binary):
+        return None, 4096 if len(sizes) > 1 else 2**18
+
+    def compile_source(kernel, optimizer, n_threads, architecture):
+        sizes.append(n_threads)
+        return b""
+
+    driver = types.SimpleNamespace(architecture="sm_90", most_shared=2**17, load=load)
+    monkeypatch.setattr(resident, "_driver", lambda device: driver)
+    monkeypatch.setattr(resident, "_compile_source", compile_source)
+    assert resident.find_chunk(signature_of(EXACT)) is not None
+    assert sizes == [256, 128]
+    driver.most_shared = 1024
+    assert resident.find_chunk(signature_of(EXACT)) is None
+    monkeypatch.setenv(resident.VARIABLE, "0")
+    driver.most_shared = 2**20
+    assert resident.find_chunk(signature_of(EXACT)) is None
+
+
+def test_programs_take_a_kernel_where_there_is_one(monkeypatch):
+    def chunk(*arguments):
+        raise NotImplementedError
+
+    monkeypatch.setattr(resident, "find_chunk", lambda signature: chunk)
+    compile_program.cache_clear()
+    assert compile_program(signature_of(EXACT), 1, 1).chunk is chunk
+    compile_program.cache_clear()
