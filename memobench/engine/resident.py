@@ -149,7 +149,7 @@ def find_chunk(signature: Signature, batches: bool = False) -> Callable[..., Any
 
 
 def _compile(kernel: Kernel, optimizer: Any, device: int) -> Launch | None:
-    """What launches a kernel; None for models that do not fit a multiprocessor."""
+    """The launch of a kernel; None for models that do not fit a multiprocessor."""
     driver = _driver(device)
     for n_threads in THREADS:
         binary = _compile_source(kernel, optimizer, n_threads, driver.architecture)
@@ -196,7 +196,7 @@ def _compile_source(kernel: Kernel, optimizer: Adam, n_threads: int, architectur
 
 @functools.cache
 def _nvrtc() -> Any:
-    """NVIDIA's compiler at run time. Raises OSError where there is none."""
+    """NVIDIA's compiler at run time. Raises OSError where it is missing."""
     spec = importlib.util.find_spec("nvidia")
     folders = list(spec.submodule_search_locations or []) if spec else []
     found = [x for f in folders for x in glob.glob(f"{f}/**/libnvrtc.so*", recursive=True)]
