@@ -31,7 +31,9 @@ _log = logging.getLogger("memobench")
 
 # Examples that a block takes at a time, a thread each; the first that fits is taken.
 THREADS = (256, 128)
-# An environment variable that leaves all chunks to XLA where it is "0".
+# GPUs on which kernels were measured to be faster.
+MEASURED = ("sm_90",)
+# An environment variable: "0" leaves all chunks to XLA, "1" takes kernels on other GPUs as well.
 VARIABLE = "MEMOBENCH_KERNELS"
 
 # Takes a chunk, given its number of steps, the examples between two steps' batches, and arrays:
@@ -134,23 +136,25 @@ def find_chunk(signature: Signature, batches: bool = False) -> Callable[..., Any
       signature: of a program.
       batches: see `find_kernel`.
     """
-    device = jax.local_devices()[0]
-    if device.platform != "gpu" or devices.count() > 1 or os.environ.get(VARIABLE) == "0":
+    device, wanted = jax.local_devices()[0], os.environ.get(VARIABLE)
+    if device.platform != "gpu" or devices.count() > 1 or wanted == "0":
         return None
     kernel = find_kernel(signature, batches)
     if kernel is None:
         return None
     try:
-        launch = _compile(kernel, signature.optimizer, device.local_hardware_id)
+        driver = _driver(device.local_hardware_id)
+        if wanted != "1" and driver.architecture not in MEASURED:
+            return None
+        launch = _compile(kernel, signature.optimizer, driver)
     except (OSError, RuntimeError) as error:
         _log.warning("steps are XLA's, for a kernel cannot be used: %s", error)
         return None
     return launch and make_chunk(signature, kernel, launch)
 
 
-def _compile(kernel: Kernel, optimizer: Any, device: int) -> Launch | None:
+def _compile(kernel: Kernel, optimizer: Any, driver: Any) -> Launch | None:
     """The launch of a kernel; None for models that do not fit a multiprocessor."""
-    driver = _driver(device)
     for n_threads in THREADS:
         binary = _compile_source(kernel, optimizer, n_threads, driver.architecture)
         function, n_bytes = driver.load(binary)

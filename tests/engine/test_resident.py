@@ -194,9 +194,21 @@ def test_models_that_do_not_fit_are_left_to_xla(gpu, monkeypatch):
     assert sizes == [256, 128]
     driver.most_shared = 1024
     assert resident.find_chunk(signature_of(EXACT)) is None
-    monkeypatch.setenv(resident.VARIABLE, "0")
     driver.most_shared = 2**20
+    assert resident.find_chunk(signature_of(EXACT)) is not None
+    monkeypatch.setenv(resident.VARIABLE, "0")
     assert resident.find_chunk(signature_of(EXACT)) is None
+
+
+def test_a_gpu_that_was_not_measured_takes_a_kernel_when_told(gpu, monkeypatch):
+    driver = types.SimpleNamespace(
+        architecture="sm_80", most_shared=2**17, load=lambda binary: (None, 4096)
+    )
+    monkeypatch.setattr(resident, "_driver", lambda device: driver)
+    monkeypatch.setattr(resident, "_compile_source", lambda *arguments: b"")
+    assert resident.find_chunk(signature_of(EXACT)) is None
+    monkeypatch.setenv(resident.VARIABLE, "1")
+    assert resident.find_chunk(signature_of(EXACT)) is not None
 
 
 def test_programs_take_a_kernel_where_there_is_one(monkeypatch):
