@@ -271,6 +271,10 @@ class FoldedLayer(NamedTuple):
 
     query_key_HJI: jax.Array
     output_value_HJI: jax.Array
+    query_HKI: jax.Array
+    key_HKI: jax.Array
+    value_HKI: jax.Array
+    output_HIK: jax.Array
     mlp_in_WD: jax.Array
     mlp_in_bias_W: jax.Array
     mlp_out_DW: jax.Array
@@ -317,6 +321,11 @@ class Transformer(PlainTransformer, TabledModule):
             start += size
         return params
 
+    @property
+    def has_short_rows(self) -> bool:
+        """True where queries, keys and values are shorter than rows of products of maps."""
+        return 2 * self.d_head <= self._width
+
     def work(self, n_examples: int, context_length: int) -> float:
         """Multiplications of a forward pass over `n_examples`; each token is projected once."""
         n, length, d_model = self.vocab_size, context_length, self.d_model
@@ -333,6 +342,10 @@ class Transformer(PlainTransformer, TabledModule):
         return FoldedLayer(
             query_key_HJI=mixing.fold("hki,hkj->hij", own["query"], own["key"]),
             output_value_HJI=mixing.fold("hik,hkj->hij", own["output"], own["value"]),
+            query_HKI=own["query"],
+            key_HKI=own["key"],
+            value_HKI=own["value"],
+            output_HIK=own["output"],
             mlp_in_WD=own["mlp_in"],
             mlp_in_bias_W=own["mlp_in_bias"],
             mlp_out_DW=own["mlp_out"],
@@ -432,10 +445,17 @@ class Transformer(PlainTransformer, TabledModule):
         x_I = x_D @ self.weights["compress"].T if self.compress else x_D
         if not self.full:
             x_I = x_I + self.weights["position_embedding"][position]
-        row = {"stream_D": x_D, "key_I": x_I}
+        row = {"stream_D": x_D}
+        is_last = position == self.context_length - 1
+        if self.has_short_rows:
+            maps = {"key_HK": weights.key_HKI, "value_HK": weights.value_HKI}
+            if layer < self.n_layers - 1 or is_last:
+                maps["query_HK"] = weights.query_HKI * self.score_scale
+            return row | {name: jnp.einsum("hki,i->hk", x, x_I) for name, x in maps.items()}
+        row["key_I"] = x_I
         if values:
             row["value_HI"] = jnp.einsum("j,hji->hi", x_I, weights.output_value_HJI)
-        if layer < self.n_layers - 1 or position == self.context_length - 1:
+        if layer < self.n_layers - 1 or is_last:
             scaled_HJI = weights.query_key_HJI * self.score_scale
             row["query_HI"] = jnp.einsum("i,hji->hj", x_I, scaled_HJI)
         return row
@@ -454,6 +474,14 @@ class Transformer(PlainTransformer, TabledModule):
 
     def _mix(self, layer: int, attention_SH: jax.Array, rows: list[Rows], alone: bool) -> jax.Array:
         """The sum of what all heads add to the output, in R^I."""
+        if self.has_short_rows:
+            mixed_SxHK = [
+                attention_H[:, None] * row["value_HK"]
+                for attention_H, row in zip(attention_SH, rows, strict=True)
+            ]
+            mixed_HK = sum(mixed_SxHK[1:], mixed_SxHK[0])
+            output_IHK = self.layers[layer].output_HIK.swapaxes(0, 1)
+            return output_IHK.reshape(len(output_IHK), -1) @ mixed_HK.reshape(-1)
         if "value_HI" in rows[0]:
             product = cpu.mix if alone else jnp.matmul
             attended_SI = [
@@ -466,8 +494,11 @@ class Transformer(PlainTransformer, TabledModule):
         return jnp.einsum("hj,hji->i", mixed_HI, self.layers[layer].output_value_HJI)
 
     def _attend(self, rows: list[Rows], alone: bool = False) -> jax.Array:
-        query_HI, product = rows[-1]["query_HI"], cpu.scores if alone else jnp.matmul
-        scores = [product(query_HI, row["key_I"]) for row in rows]
+        if self.has_short_rows:
+            scores = [(rows[-1]["query_HK"] * row["key_HK"]).sum(axis=1) for row in rows]
+        else:
+            query_HI, product = rows[-1]["query_HI"], cpu.scores if alone else jnp.matmul
+            scores = [product(query_HI, row["key_I"]) for row in rows]
         if len(rows) > mixing.FEW_PLACES:
             return _softmax_SH(*scores)
         # A GPU's kernels then hold scores and attention only inside; a CPU would take longer.
@@ -501,4 +532,7 @@ def _affine(x_M: jax.Array, weight_NxM: jax.Array, bias_N: Any = 0.0) -> jax.Arr
 
 
 def _softmax_SH(*scores: jax.Array) -> jax.Array:
+    if len(scores) == 2:  # A CPU computes the gradient of a softmax in four times as long.
+        first_H = jax.nn.sigmoid(scores[0] - scores[1])
+        return jnp.stack([first_H, 1 - first_H])
     return jax.nn.softmax(jnp.stack(scores), axis=0)
