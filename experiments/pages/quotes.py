@@ -85,22 +85,17 @@ def _exposure() -> str:
 
 
 def _peaks() -> str:
-    """Attention over MLP at the best size of set of each, and certified bits beside the peak."""
+    """Attention over MLP at the best size of set of each, and certified bits over the peak."""
     found = _read_peaks()
     board = pd.read_csv(folders.published() / "leaderboard.csv")
-    lines = peak.ratios(found)
-    for budget, rows in found.groupby("budget"):
-        certified = board.query("budget == @budget and certified_bits_per_parameter.notna()")
-        best = certified.nlargest(1, "certified_bits_per_parameter").iloc[0]
-        typical = rows["bits"].max()
-        known = best["certified_bits_per_parameter"]
-        order = "more" if known > typical else "less"
-        lines.append(
-            f"At {budget:,} parameters the best weights that were certified know {known:.2f} bits "
-            f"per parameter ({best['family']}), {abs(known - typical):.2f} {order} than the "
-            "highest typical peak."
-        )
-    return "\n".join(f"- {line}" for line in lines)
+    typical = found.groupby("budget")["bits"].max()
+    known = board.groupby("budget")["certified_bits_per_parameter"].max()[typical.index]
+    certified = (
+        "At these budgets the best certified weights know "
+        f"{', '.join(f'{x:.2f}' for x in known)} bits per parameter, "
+        f"{', '.join(f'{x:+.2f}' for x in known - typical)} over the highest typical peak."
+    )
+    return "\n".join(f"- {line}" for line in [*peak.ratios(found), certified])
 
 
 def _effort() -> str:
