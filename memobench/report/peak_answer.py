@@ -30,7 +30,8 @@ def name_peaks(table: pd.DataFrame) -> pd.DataFrame:
       where the best set size or learning rate is the lowest or highest tried.
     """
     found, known = peaks(table), {}
-    for run in table[table["method"] == Peak.name].to_dict("records"):
+    runs: list[Any] = table[table["method"] == Peak.name].to_dict("records")
+    for run in runs:
         architecture = capacity_summary.architecture(run)
         if architecture:
             method: Any = from_cells(run).method
