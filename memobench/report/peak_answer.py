@@ -94,15 +94,15 @@ def answer(found: pd.DataFrame) -> str:
         for side in (_ATTENTION, WIDE)
     )
     return (
-        f"{name[0].upper()}{name[1:]} memorizes the most{_undecided(best, first, others)}: {bits} "
+        f"{name[0].upper()}{name[1:]} memorizes the most{_tell_undecided(best, first, others)}: {bits} "
         f"bits per parameter from {min(best):,} to {max(best):,} parameters, at best set sizes, "
         f"after {last[_MLP]['steps']:,} full-batch Adam steps. Attention alone with narrow heads "
-        f"knows {over} times the MLP's bits{_undecided(best, _ATTENTION, [_MLP])}, with wide heads "
+        f"knows {over} times the MLP's bits{_tell_undecided(best, _ATTENTION, [_MLP])}, with wide heads "
         f"{wide} times."
     )
 
 
-def _undecided(best: dict[int, dict[str, Any]], first: str, others: list[str]) -> str:
+def _tell_undecided(best: dict[int, dict[str, Any]], first: str, others: list[str]) -> str:
     """The budgets at which a side cannot be told from another, in brackets; "" for none."""
     found = [
         f"{budget:,}"
