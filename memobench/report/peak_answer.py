@@ -93,11 +93,12 @@ def answer(found: pd.DataFrame) -> str:
         format_range([compare(rows[side], rows[_MLP]).value for rows in best.values()])
         for side in (_ATTENTION, WIDE)
     )
+    order = _tell_undecided(best, first, others)
     return (
-        f"{name[0].upper()}{name[1:]} memorizes the most{_tell_undecided(best, first, others)}: {bits} "
-        f"bits per parameter from {min(best):,} to {max(best):,} parameters, at best set sizes, "
-        f"after {last[_MLP]['steps']:,} full-batch Adam steps. Attention alone with narrow heads "
-        f"knows {over} times the MLP's bits{_tell_undecided(best, _ATTENTION, [_MLP])}, with wide heads "
+        f"{name[0].upper()}{name[1:]} memorizes the most{order}: {bits} bits per parameter from "
+        f"{min(best):,} to {max(best):,} parameters, at best set sizes, after "
+        f"{last[_MLP]['steps']:,} full-batch Adam steps. Attention alone with narrow heads knows "
+        f"{over} times the MLP's bits{_tell_undecided(best, _ATTENTION, [_MLP])}, with wide heads "
         f"{wide} times."
     )
 
