@@ -417,13 +417,13 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
 
 
 def headline(by_budget: Mapping[int, pd.DataFrame]) -> str:
-    """The ratios over the designs of the largest budget, in a clause."""
+    """A sentence on attention alone over MLP in the designs of the largest budget."""
     budget = max(by_budget)
     log_ratio = by_budget[budget]
     every, _, both = (effects(log_ratio, name).iloc[0] for name in COMPARED)
     return (
-        f"over {every['designs']} other designs at {budget:,} (vocabulary, context, steps, "
-        f"optimiser) {_interval(every)}, attention + MLP {_interval(both)}"
+        f"Over {every['designs']} other designs at {budget:,} (vocabulary, context, steps, "
+        f"optimiser) the ratio of bits is {_interval(every)}, of attention + MLP {_interval(both)}."
     )
 
 

@@ -22,16 +22,16 @@ import pandas as pd
 
 from memobench.board import capacity_summary, families
 from memobench.board import table as board
-from memobench.board.peak import peaks, ratio
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.board import shapes, typical
 from memobench.methods.peak import Peak
-from memobench.methods.thresholds import FAILING, Estimate
+from memobench.methods.thresholds import FAILING
 from memobench.report import tables
+from memobench.report.answer import WIDE
 from memobench.report.drawing import key, legend, subplots
-from memobench.report.names import form_name
+from memobench.report.peak_answer import compare, estimate, find_best, name_peaks
 from memobench.report.style import styles_of
 from memobench.tasks.associations import Associations
 
@@ -48,6 +48,8 @@ PRESETS = {
     "full": (256, 512, 1024),
     "large": (256, 512, 1024, 2048, 4096, 8192),
 }
+# Panels of a row of the figure, and families in it.
+_COLUMNS, _DRAWN = 3, 6
 # At which all other families of the board are measured as well.
 ENTRIES = (256, 512, 1024, 2048)
 
@@ -95,110 +97,115 @@ class Peaks(Drawing):
 
     def draw(self, experiment: Experiment, preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`; a ring is at the best size of each."""
-        found = peaks(table)
+        found = select_drawn(name_peaks(table))
         budgets = sorted(set(found["budget"])) or [0]
-        figure, (axes,) = subplots(1, len(budgets), (2 + 5 * len(budgets), 5), sharey=True)
-        names = [form_name(row["side"], row["heads"]) for row in found.to_dict("records")]
-        styles = styles_of(names)
-        for axis, budget in zip(axes, budgets, strict=True):
+        n_rows = -(-len(budgets) // _COLUMNS)
+        n_columns = -(-len(budgets) // n_rows)
+        size = (1 + 4 * n_columns, 1 + 3.5 * n_rows)
+        figure, axes = subplots(n_rows, n_columns, size, sharex=True, sharey=True)
+        styles = styles_of(found["name"])
+        for axis, budget in zip(axes.flat, budgets, strict=False):
             for row in found[found["budget"] == budget].to_dict("records"):
+                style = styles[row["name"]]
                 x = [size / row["n_params"] for size in row["sizes"]]
                 axis.errorbar(
-                    x,
-                    row["means"],
-                    yerr=row["errors"],
-                    markersize=4,
-                    capsize=2,
-                    **styles[form_name(row["side"], row["heads"])].for_line(),
+                    x, row["means"], yerr=row["errors"], markersize=4, capsize=2, **style.for_line()
                 )
                 top = row["sizes"].index(row["n_examples"])
-                ring = {"markersize": 13, "fillstyle": "none", "color": "black"}
+                ring = {"markersize": 11, "fillstyle": "none", "color": style.color}
                 axis.plot(x[top], row["means"][top], "o", **ring)
             axis.set_title(f"{budget:,} parameters")
-            axis.set_xlabel("associations of the set / parameters")
-        axes[0].set_ylabel("bits per parameter")
-        axes[0].set_ylim(1)
+        for axis in axes[-1]:
+            axis.set_xlabel("associations / parameters")
+        for axis in axes[:, 0]:
+            axis.set_ylabel("bits per parameter")
+        for axis in axes.flat[len(budgets) :]:
+            axis.remove()
         legend(figure, [key(name, **style.for_line()) for name, style in styles.items()])
         figure.suptitle(experiment.title)
         return figure
 
     def answer(self, table: pd.DataFrame) -> str:
         """See `Drawing`: attention over MLP at their best sizes of sets, at the largest budget."""
-        return " ".join(ratios(peaks(table))[-1:])
+        return " ".join(ratios(name_peaks(table))[-1:])
 
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the ratios, and every entry's peak."""
-        found = peaks(table)
+        found = name_peaks(table)
         if found.empty:
             return []
         rate = board.TRAININGS[board.EXACT].learning_rate
         rates = ", ".join(f"{rate * factor:g}" for factor in RATE_FACTORS)
+        lines, names = ratios(found), set(found["name"])
+        left_out = names - {*select_drawn(found)["name"]}
         return [
-            "## Attention alone and MLP at the peak",
-            "\n".join(f"- {line}" for line in ratios(found)),
+            *(
+                ["## Attention alone and MLP at the peak", "\n".join(f"- {x}" for x in lines)]
+                if lines
+                else []
+            ),
             "## Peaks",
             f"Each entry learns each set at learning rates {rates}. Half of the label tables "
             "choose the rate and the size at which the other half is measured, and the reverse; a "
             "ring in the figure is at the size that all choose. The interval (95%) covers that "
-            "choice; it does not cover the choice of shapes or of steps. *Edge*: the largest set "
-            "is the best one, so that the peak may lie beyond. *Failed* trainings know less than "
+            "choice; it does not cover the choice of shapes or of steps. *Edge*: the best set size "
+            "or learning rate is the lowest or highest of those tried; with one beyond, the entry "
+            "might know more. No set is larger than all pairs of tokens, as the largest is at 256, "
+            "1,024 and 4,096 parameters. *Failed* trainings know less than "
             f"{FAILING:.0%} of their median; they count. Entries that cannot be told apart share a "
-            "range of ranks, as on the board.",
-            tables.markdown(_format(found), {}),
+            "range of ranks, as on the board."
+            + f" The figure has {len(names - left_out)} families, those that know the most of all "
+            "that were measured at every budget." * bool(left_out),
+            tables.markdown(format_peaks(found), {}),
         ]
 
 
-def _estimate(row: Any) -> Estimate:
-    return Estimate(row["bits"], row["bits_low"], row["bits_high"])
+def select_drawn(found: pd.DataFrame) -> pd.DataFrame:
+    """The rows of as many families as lines can be told apart, those of most bits on average.
 
-
-def _find_best(rows: pd.DataFrame, side: str) -> dict[str, Any] | None:
-    """The row of most bits of a side; None where it has none."""
-    of_side: list[Any] = rows[rows["side"] == side].to_dict("records")
-    return max(of_side, key=lambda row: row["bits"], default=None)
+    Families that were not measured at all budgets come last.
+    """
+    budgets = found.groupby("name")["budget"].nunique()
+    bits = found.groupby("name")["bits"].mean()
+    order = pd.DataFrame({"budgets": budgets, "bits": bits}).sort_values(["budgets", "bits"])
+    return found[found["name"].isin(order.index[-_DRAWN:])]
 
 
 def ratios(found: pd.DataFrame) -> list[str]:
-    """Attention over MLP at each budget, by the best form of each and by wide heads."""
+    """Attention over MLP at each budget, by the best form of each and by wide heads.
+
+    Args:
+      found: as `name_peaks` returns it.
+    """
     lines = []
     attention, mlp, _ = capacity_summary.SIDES
-    for budget, rows in found.groupby("budget"):
-        own, other = _find_best(rows, attention), _find_best(rows, mlp)
-        if own is None or other is None:
-            continue
+    for budget, best in find_best(found).items():
+        rows = found[found["budget"] == budget]
         at_budget = [
             max(_at_budget(row) for row in rows[rows["side"] == side].to_dict("records"))
             for side in (attention, mlp)
         ]
         line = (
             f"At {budget:,} parameters the best attention alone holds "
-            f"{_format_ratio(own, other)} times the bits of the best MLP, each at its best size of "
-            f"set; on sets of {budget:,} {at_budget[0] / at_budget[1]:.2f} times"
+            f"{_format_ratio(best[attention], best[mlp])} times the bits of the best MLP, each at "
+            f"its best size of set; on sets of {budget:,} {at_budget[0] / at_budget[1]:.2f} times"
         )
-        wide = _find_best(rows[rows["heads"] == "full"], attention)
-        if wide is not None:
-            line += f". With wide heads it holds {_format_ratio(wide, other)} times"
+        if WIDE in best:
+            line += f". With wide heads it holds {_format_ratio(best[WIDE], best[mlp])} times"
         lines.append(f"{line}.")
     return lines
 
 
 def _format_ratio(row: Any, other: Any) -> str:
-    return tables.interval(*ratio(_estimate(row), _estimate(other)), digits=2)
+    return tables.interval(*compare(row, other), digits=2)
 
 
-def headline(found: pd.DataFrame) -> str:
-    """The range over budgets of attention over MLP, each at its best size of set, in a clause."""
-    attention, mlp, _ = capacity_summary.SIDES
-    over: dict[Any, float] = {}
-    for budget, rows in found.groupby("budget"):
-        own, other = _find_best(rows, attention), _find_best(rows, mlp)
-        if own is not None and other is not None:
-            over[budget] = own["bits"] / other["bits"]
-    least, most = min(over.values()), max(over.values())
-    return (
-        f"Each at its best set size, attention alone knows {least:.2f} to {most:.2f} times the "
-        f"MLP's bits ({min(over):,} to {max(over):,} parameters)"
-    )
+def forms(found: pd.DataFrame) -> str:
+    """A Markdown table of the best form of each side at the largest budget, and of wide heads."""
+    budget, best = max(find_best(found).items())
+    rows = pd.DataFrame(best.values()).sort_values("bits", ascending=False)
+    shown = format_peaks(rows).drop(columns=["budget", "rank", "failed"])
+    return tables.markdown(shown.rename(columns={"entry": f"{budget:,} parameters"}), {})
 
 
 def _at_budget(row: Any) -> float:
@@ -207,22 +214,24 @@ def _at_budget(row: Any) -> float:
     return row["means"][place]
 
 
-def _format(found: pd.DataFrame) -> pd.DataFrame:
-    rows = found.to_dict("records")
+def format_peaks(found: pd.DataFrame) -> pd.DataFrame:
+    """The columns of a table of peaks for people."""
+    rows: list[Any] = found.to_dict("records")
     return pd.DataFrame(
         {
             "budget": [f"{row['budget']:,}" for row in rows],
             "rank": [board.COLUMNS["rank"].text(row) for row in rows],
-            "entry": [f"{form_name(row['side'], row['heads'])} ({row['entry']})" for row in rows],
+            "entry": [f"{row['name']} ({row['entry']})" for row in rows],
             "bits / parameter at the peak": [
-                tables.interval(*_estimate(row), digits=3) for row in rows
+                tables.interval(*estimate(row), digits=3) for row in rows
             ],
             "set size there": [
-                f"{row['n_examples']:,}" + " (edge)" * (row["n_examples"] == row["sizes"][-1])
-                for row in rows
+                f"{row['n_examples']:,}" + " (edge)" * row["edge_of_sizes"] for row in rows
             ],
             "over parameters": [f"{row['n_examples'] / row['n_params']:.2f}" for row in rows],
-            "learning rate": [f"{row['learning_rate']:g}" for row in rows],
+            "learning rate": [
+                f"{row['learning_rate']:g}" + " (edge)" * row["edge_of_rates"] for row in rows
+            ],
             "known there": [f"{row['known']:.1%}" for row in rows],
             "failed": [f"{row['failed']} of {row['tables']}" for row in rows],
             "bits / parameter of a set as large as the budget": [

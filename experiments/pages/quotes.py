@@ -17,13 +17,12 @@ import pandas as pd
 
 from memobench import claims
 from memobench.board.capacity_summary import SIDES
-from memobench.board.peak import peaks
 from memobench.common import folders
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import design, peak, shapes
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import freedom, papers
-from memobench.report import answer, tables, verdicts
+from memobench.report import answer, peak_answer, tables, verdicts
 from memobench.store.published import published
 
 # Whose claims are quoted, and the measure of most of them.
@@ -32,21 +31,27 @@ _USUAL = "bits per parameter after 1,024 steps"
 
 
 def _answer() -> str:
-    """The answer of the board, then of other sizes of sets and other designs."""
-    of_board = answer.answer(published("board/typical"))
-    at_peak = peak.headline(peaks(published("board/peak")))
-    over = design.headline(design.split_budgets(design.ratios(published("board/design"))))
-    return textwrap.fill(f"{of_board} {at_peak}; {over}.", 127, break_on_hyphens=False)
+    """The answer at the best size of set, then on large sets and over other designs."""
+    sentences = (
+        peak_answer.answer(_read_peaks()),
+        answer.compare_large_sets(published("board/typical")),
+        design.headline(design.split_budgets(design.ratios(published("board/design")))),
+    )
+    return textwrap.fill(" ".join(sentences), 127, break_on_hyphens=False)
+
+
+def _read_peaks() -> pd.DataFrame:
+    return peak_answer.name_peaks(published("board/peak"))
 
 
 def _forms() -> str:
     """The forms that the answer compares, the best of each side and attention with wide heads."""
-    return answer.forms(published("board/typical"))
+    return peak.forms(_read_peaks())
 
 
 def _ratios() -> str:
     """Bits per parameter, and attention over MLP, at every budget with all forms."""
-    return answer.ratios(published("board/typical"))
+    return peak_answer.tabulate(_read_peaks())
 
 
 def _bought() -> str:
@@ -80,21 +85,17 @@ def _exposure() -> str:
 
 
 def _peaks() -> str:
-    """Attention over MLP at the best size of set of each, and certified bits beside the peak."""
-    found = peaks(published("board/peak"))
+    """Attention over MLP at the best size of set of each, and certified bits over the peak."""
+    found = _read_peaks()
     board = pd.read_csv(folders.published() / "leaderboard.csv")
-    lines = peak.ratios(found)
-    for budget, rows in found.groupby("budget"):
-        certified = board.query("budget == @budget and certified_bits_per_parameter.notna()")
-        best = certified.nlargest(1, "certified_bits_per_parameter").iloc[0]
-        typical = rows["bits"].max()
-        known = best["certified_bits_per_parameter"]
-        lines.append(
-            f"At {budget:,} parameters the best weights that were certified know {known:.2f} bits "
-            f"per parameter ({best['family']}), {known - typical:.2f} more than the highest "
-            "typical peak."
-        )
-    return "\n".join(f"- {line}" for line in lines)
+    typical = found.groupby("budget")["bits"].max()
+    known = board.groupby("budget")["certified_bits_per_parameter"].max()[typical.index]
+    certified = (
+        "At these budgets the best certified weights know "
+        f"{', '.join(f'{x:.2f}' for x in known)} bits per parameter, "
+        f"{', '.join(f'{x:+.2f}' for x in known - typical)} over the highest typical peak."
+    )
+    return "\n".join(f"- {line}" for line in [*peak.ratios(found), certified])
 
 
 def _effort() -> str:

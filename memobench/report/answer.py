@@ -1,4 +1,4 @@
-"""The answer on attention or MLP in sentences, in tables and in the key figure.
+"""The answer on attention or MLP on sets as large as the parameters, in sentences and a figure.
 
 Each side is its best measured form at a budget, and the cost of heads as wide as the model stands
 beside it. All of it follows from runs of Capacities; no sentence is written by hand.
@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from memobench.board import capacity_summary
-from memobench.board.table import COLUMNS, FAILED
-from memobench.methods.thresholds import FAILING, Estimate
-from memobench.report import tables
+from memobench.methods.thresholds import Estimate
 from memobench.report.drawing import draw_labelled_lines, subplots
-from memobench.report.names import form_name, name_entry
+from memobench.report.names import form_name
 from memobench.report.style import FAINT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ATTENTION, _MLP, _BOTH = capacity_summary.SIDES
-_NAMES = {
+NAMES = {
     _ATTENTION: "attention alone",
     _MLP: "the MLP",
     _BOTH: "attention + MLP",
@@ -58,45 +56,16 @@ def has_answer(table: pd.DataFrame) -> bool:
     return bool(capacity_summary.contests(table))
 
 
-def forms(table: pd.DataFrame) -> str:
-    """A Markdown table of the forms that the answer compares, the one of most bits first."""
-    contest = capacity_summary.select_complete(capacity_summary.contests(table))[-1]
-    rows = sorted(_summaries(contest).values(), key=lambda row: -row["bits"] / row["n_params"])
-    shown = {
-        f"{contest.budget:,} parameters": [name_entry(row["model"], row["entry"]) for row in rows],
-        "bits per parameter": [_interval(_per_parameter(row, "bits"), 3) for row in rows],
-        "half know to 99%": [_interval(_estimate(row, "half_99"), 0) for row in rows],
-    }
-    return tables.markdown(pd.DataFrame(shown), {})
-
-
-def ratios(table: pd.DataFrame) -> str:
-    """A Markdown table of bits per parameter, and of attention over MLP, a row for each budget."""
-    contests = capacity_summary.select_complete(capacity_summary.contests(table))
-    rows, failed = [], []
-    for contest in contests:
-        known = _summaries(contest)
-        over = _ratio(contest.best[_ATTENTION], contest.best[_MLP])
-        rows.append(
-            {
-                "parameters": f"{contest.budget:,}",
-                **{
-                    side: _interval(_per_parameter(known[side], "bits"), 2)
-                    + FAILED * _fails_often(known[side])
-                    for side in (_BOTH, _MLP, _ATTENTION, WIDE)
-                    if side in known
-                },
-                "attention alone / MLP": _interval(over, 2),
-            }
-        )
-        failed += [
-            f"{row['failed']} of {row['tables'] * row['inits']}"
-            for row in known.values()
-            if _fails_often(row)
-        ]
-    note = f"\n\n{FAILED} Failed trainings, which know less than {FAILING:.0%} of their median: "
-    shown = tables.markdown(pd.DataFrame(rows), {})
-    return shown + (f"{note}{', '.join(failed)}." if failed else "")
+def compare_large_sets(table: pd.DataFrame) -> str:
+    """A sentence on attention alone over MLP on sets of as many examples as parameters."""
+    compared = capacity_summary.select_complete(
+        capacity_summary.contests(table), [_ATTENTION, _MLP]
+    )
+    over = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in compared]
+    return (
+        f"On sets of as many pairs as parameters narrow heads know {format_range(over)} times"
+        f"{_sets(compared, 'their')} (up to {compared[-1].budget:,})."
+    )
 
 
 def draw(table: pd.DataFrame) -> "Figure":
@@ -152,8 +121,8 @@ def _title(contests: Sequence[capacity_summary.Contest]) -> str:
     best = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in complete]
     wide = [_ratio(each.wide, each.best[_MLP]).value for each in complete if each.wide is not None]
     heads = "narrow" if _has_narrow(complete) else "its"
-    said = f"Attention alone knows {_range(best)} times the MLP's bits with {heads} heads"
-    return f"{said}, {_range(wide)} times with wide ones" if wide else said
+    said = f"Attention alone knows {format_range(best)} times the MLP's bits with {heads} heads"
+    return f"{said}, {format_range(wide)} times with wide ones" if wide else said
 
 
 # --- Sentences ------------------------------------------------------------------------------------
@@ -170,12 +139,12 @@ def _order(contests: Sequence[capacity_summary.Contest]) -> str:
         for contest in contests
         for other in others
     )
-    name = _NAMES[first]
+    name = NAMES[first]
     if all(summaries[first]["model"].side[1] == "narrow" for summaries in known):
         name = f"with narrow heads (fewer dimensions than the model) {name}"
     return (
         f"{name[0].upper()}{name[1:]} memorizes {'the most' if is_ahead else 'as much as any'}: "
-        f"{_range([_per_parameter(each[first], 'bits').value for each in known])} bits per "
+        f"{format_range([_per_parameter(each[first], 'bits').value for each in known])} bits per "
         f"parameter {_where(contests)}."
     )
 
@@ -185,12 +154,12 @@ def _ratio_sentence(contests: Sequence[capacity_summary.Contest], where: str) ->
     over = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in contests]
     condition = " with narrow heads" * _has_narrow(contests)
     return (
-        f"Attention alone{condition} {where}knows {_range(over)} times the MLP's bits"
+        f"Attention alone{condition} {where}knows {format_range(over)} times the MLP's bits"
         f"{_sets(contests)}."
     )
 
 
-def _sets(contests: Sequence[capacity_summary.Contest]) -> str:
+def _sets(contests: Sequence[capacity_summary.Contest], whose: str = "its") -> str:
     """Attention over MLP by the largest sets that fit, where all budgets have them."""
     known = [_summarize_largest(contest) for contest in contests]
     over = [
@@ -200,7 +169,8 @@ def _sets(contests: Sequence[capacity_summary.Contest]) -> str:
     ]
     if any(math.isnan(each) for each in over):
         return ""
-    return f"; the sets that half of its trainings learn to 99% are {_range(over)} times as large"
+    times = format_range(over)
+    return f"; the sets that half of {whose} trainings learn to 99% are {times} times as large"
 
 
 def _where(contests: Sequence[capacity_summary.Contest]) -> str:
@@ -216,7 +186,7 @@ def _width(contests: Sequence[capacity_summary.Contest]) -> str:
     if not wide:
         return ""
     over = [_ratio(run, mlp).value for run, mlp in wide]
-    return f"With wide heads it knows {_range(over)} times as many."
+    return f"With wide heads it knows {format_range(over)} times as many."
 
 
 def _has_narrow(contests: Sequence[capacity_summary.Contest]) -> bool:
@@ -227,7 +197,7 @@ def _design(contests: Sequence[capacity_summary.Contest]) -> str:
     """The design for which all of this holds."""
     runs = [contest.best[_MLP] for contest in contests]
     # Whole numbers are floats beside runs that lack them, such as those of labelled contexts.
-    tokens = _range([run["vocab_size"] for run in runs], ".0f")
+    tokens = format_range([run["vocab_size"] for run in runs], ".0f")
     return (
         f"Bits are of as many pairs of {tokens} tokens as parameters, after "
         f"{runs[-1]['steps']:,.0f} steps of full-batch Adam."
@@ -279,15 +249,7 @@ def _per_parameter(row: Any, name: str) -> Estimate:
     return _estimate(row, name, row["n_params"])
 
 
-def _fails_often(row: Any) -> bool:
-    return row["failed"] >= COLUMNS["bits_per_parameter"].failed * row["tables"] * row["inits"]
-
-
-def _interval(estimate: Estimate, digits: int) -> str:
-    return tables.interval(*estimate, digits=digits)
-
-
-def _range(values: Sequence[float], form: str = ".2f") -> str:
+def format_range(values: Sequence[float], form: str = ".2f") -> str:
     """The least and the greatest, or the one that there is."""
     least, most = format(min(values), form), format(max(values), form)
     return least if least == most else f"{least} to {most}"

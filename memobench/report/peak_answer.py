@@ -1,0 +1,155 @@
+"""The answer on attention or MLP at the best size of set of each, in sentences and in a table.
+
+Each side is its best measured form at a budget, and the cost of heads as wide as the model stands
+beside it. All of it follows from runs of Peaks; no sentence is written by hand.
+"""
+
+from typing import Any
+
+import pandas as pd
+
+from memobench.board import capacity_summary
+from memobench.board.peak import peaks, ratio
+from memobench.core.cells import from_cells
+from memobench.methods.peak import Peak
+from memobench.methods.thresholds import Estimate
+from memobench.report import tables
+from memobench.report.answer import NAMES, WIDE, format_range
+from memobench.report.names import display_name, form_name
+
+_ATTENTION, _MLP, _BOTH = capacity_summary.SIDES
+# What the table puts behind a number whose best setting is the last of those tried.
+EDGE = "‡"
+
+
+def name_peaks(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `board.peak.peaks`, with the names and edges of the table's runs.
+
+    Returns:
+      Also the columns name, of the family in plain words, and edge_of_sizes and edge_of_rates, True
+      where the best set size or learning rate is the lowest or highest tried.
+    """
+    found, known = peaks(table), {}
+    runs: list[Any] = table[table["method"] == Peak.name].to_dict("records")
+    for run in runs:
+        architecture = capacity_summary.architecture(run)
+        if architecture:
+            method: Any = from_cells(run).method
+            rates = [method.training.learning_rate * factor for factor in method.rate_factors]
+            of = capacity_summary.family(run), " ".join(architecture.shown_sizes), run["n_params"]
+            known[of] = display_name(architecture), rates
+    rows: list[Any] = found.to_dict("records")
+    of_rows = [known[row["family"], row["entry"], row["n_params"]] for row in rows]
+    pairs = list(zip(rows, of_rows, strict=True))
+    return found.assign(
+        name=[name for name, _ in of_rows],
+        edge_of_sizes=[row["n_examples"] in _ends(row["sizes"]) for row in rows],
+        edge_of_rates=[row["learning_rate"] in _ends(rates) for row, (_, rates) in pairs],
+    )
+
+
+def _ends(values: list[Any]) -> tuple[Any, Any]:
+    return min(values), max(values)
+
+
+def find_best(found: pd.DataFrame) -> dict[int, dict[str, Any]]:
+    """At each budget the row of most bits of each side, and of attention with wide heads.
+
+    Budgets without an MLP, or without narrow heads of attention alone, are left out: there the best
+    form of a side was not measured.
+
+    Args:
+      found: as `name_peaks` returns it.
+    """
+    best = {}
+    for budget, rows in found.groupby("budget"):
+        of_budget: list[Any] = rows.sort_values("bits").to_dict("records")
+        chosen = {row["side"]: row for row in of_budget if row["side"]}
+        chosen |= {row["name"]: row for row in of_budget if row["name"] == WIDE}
+        names = {row["name"] for row in of_budget}
+        if _MLP in chosen and form_name(_ATTENTION, "narrow") in names:
+            best[int(str(budget))] = chosen
+    return best
+
+
+def answer(found: pd.DataFrame) -> str:
+    """Sentences on attention and MLP, each at its best size of set.
+
+    Args:
+      found: as `name_peaks` returns it.
+
+    Raises ValueError where no budget has all sides.
+    """
+    best = {k: rows for k, rows in find_best(found).items() if {_BOTH, WIDE} <= {*rows}}
+    if not best:
+        raise ValueError("peaks must have all sides, narrow and wide heads at one budget")
+    last = best[max(best)]
+    first, *others = sorted(capacity_summary.SIDES, key=lambda side: -last[side]["bits"])
+    name = NAMES[first]
+    if all(rows[first]["heads"] == "narrow" for rows in best.values()):
+        name = f"with narrow heads (fewer dimensions than the model) {name}"
+    bits = format_range([rows[first]["bits"] for rows in best.values()])
+    over, wide = (
+        format_range([compare(rows[side], rows[_MLP]).value for rows in best.values()])
+        for side in (_ATTENTION, WIDE)
+    )
+    order = _tell_undecided(best, first, others)
+    return (
+        f"{name[0].upper()}{name[1:]} memorizes the most{order}: {bits} bits per parameter from "
+        f"{min(best):,} to {max(best):,} parameters, at best set sizes, after "
+        f"{last[_MLP]['steps']:,} full-batch Adam steps. Attention alone with narrow heads knows "
+        f"{over} times the MLP's bits{_tell_undecided(best, _ATTENTION, [_MLP])}, with wide heads "
+        f"{wide} times."
+    )
+
+
+def _tell_undecided(best: dict[int, dict[str, Any]], first: str, others: list[str]) -> str:
+    """The budgets at which a side cannot be told from another, in brackets; "" for none."""
+    found = [
+        f"{budget:,}"
+        for budget, rows in best.items()
+        if any(
+            over.low <= 1 <= over.high
+            for over in (compare(rows[first], rows[other]) for other in others)
+        )
+    ]
+    return f" (undecided at {', '.join(found)})" if found else ""
+
+
+def tabulate(found: pd.DataFrame) -> str:
+    """A Markdown table of bits per parameter, and of attention over MLP, a row for each budget.
+
+    Args:
+      found: as `name_peaks` returns it.
+    """
+    rows = [
+        {
+            "parameters": f"{budget:,}",
+            **{
+                side: tables.interval(*estimate(best[side]), digits=2)
+                + EDGE * (best[side]["edge_of_sizes"] or best[side]["edge_of_rates"])
+                for side in (_BOTH, _MLP, _ATTENTION, WIDE)
+                if side in best
+            },
+            "attention alone / MLP": tables.interval(
+                *compare(best[_ATTENTION], best[_MLP]), digits=2
+            ),
+        }
+        for budget, best in find_best(found).items()
+    ]
+    shown = tables.markdown(pd.DataFrame(rows), {})
+    note = (
+        "The best learning rate or set size is the lowest or highest tried: beyond, it may know "
+        "more."
+    )
+    return f"{shown}\n\n{EDGE} {note}" if EDGE in shown else shown
+
+
+def estimate(row: Any) -> Estimate:
+    """The peak of a row, with its interval."""
+    return Estimate(row["bits"], row["bits_low"], row["bits_high"])
+
+
+def compare(row: Any, other: Any) -> Estimate:
+    """The peak of a row over that of another."""
+    return ratio(estimate(row), estimate(other))

@@ -1,0 +1,61 @@
+"""Attention or MLP at the best size of set: sentences and table of the published peaks."""
+
+import pytest
+
+from memobench.report import peak_answer
+from memobench.store.published import published
+
+
+@pytest.fixture(scope="module")
+def peaks():
+    return peak_answer.name_peaks(published("board/peak"))
+
+
+def with_bits(found, where, factor):
+    """The peaks with those chosen, and their intervals, times a factor."""
+    found = found.copy()
+    for column in ("bits", "bits_low", "bits_high"):
+        found.loc[where, column] *= factor
+    return found
+
+
+def test_a_side_is_its_best_form_at_a_budget(peaks):
+    best = peak_answer.find_best(peaks)
+    assert list(best) == [256, 512, 1024, 2048, 4096, 8192]
+    for budget, rows in best.items():
+        of_budget = peaks[peaks["budget"] == budget]
+        for side in ("attention alone", "MLP", "attention + MLP"):
+            assert rows[side]["bits"] == of_budget["bits"][of_budget["side"] == side].max()
+        assert rows[peak_answer.WIDE]["name"] == "attention alone, wide heads"
+    # Without the best form of attention alone nothing is compared.
+    some = peaks[peaks["name"] != "attention alone, narrow heads"]
+    assert not peak_answer.find_best(some)
+    with pytest.raises(ValueError, match="must have all sides"):
+        peak_answer.answer(some)
+
+
+def test_the_answer_says_where_an_order_is_undecided(peaks):
+    said = peak_answer.answer(peaks)
+    assert said.startswith("With narrow heads (fewer dimensions than the model) attention + MLP ")
+    assert " from 256 to 8,192 parameters, " in said
+    assert "memorizes the most (undecided at 256): " in said
+    clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention + MLP", 1.2))
+    assert "memorizes the most: " in clear
+    assert "times the MLP's bits (undecided at 8,192), with wide heads" in said
+    clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention alone", 1.05))
+    assert "times the MLP's bits, with wide heads" in clear
+
+
+def test_another_side_may_know_the_most(peaks):
+    turned = peak_answer.answer(with_bits(peaks, peaks["side"] == "MLP", 1.6))
+    assert turned.startswith("The MLP memorizes the most: ")
+
+
+def test_the_table_has_a_row_for_each_budget_and_marks_edges(peaks):
+    rows = peak_answer.tabulate(peaks).splitlines()
+    assert rows[0].startswith("| parameters | attention + MLP | MLP | attention alone | ")
+    firsts = [row.split(" | ")[0] for row in rows[2:8]]
+    assert firsts == ["| 256", "| 512", "| 1,024", "| 2,048", "| 4,096", "| 8,192"]
+    assert rows[-1].startswith(f"{peak_answer.EDGE} ")
+    inner = peak_answer.tabulate(peaks.assign(edge_of_sizes=False, edge_of_rates=False))
+    assert peak_answer.EDGE not in inner
