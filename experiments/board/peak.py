@@ -20,29 +20,22 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench.board import capacity_summary, families
+from memobench.board import capacity_summary, peak
 from memobench.board import table as board
 from memobench.board.peak import peaks, ratio
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.board import shapes
-from memobench.methods.peak import Peak
 from memobench.methods.thresholds import FAILING, Estimate
 from memobench.report import tables
 from memobench.report.drawing import key, legend, subplots
 from memobench.report.names import form_name
 from memobench.report.style import styles_of
-from memobench.tasks.associations import Associations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Sizes of sets over parameters, as far as there are so many pairs of tokens.
-SHARES = (0.375, 0.5, 0.625, 0.75, 1.0, 1.25)
-RATE_FACTORS = (1.0, 2.0, 5.0, 10.0)
-# Label tables of each budget.
-TABLES = {256: 24, 512: 16, 1024: 12, 2048: 10, 4096: 8, 8192: 6}
 PRESETS = {
     "quick": (256, 512),
     "full": (256, 512, 1024),
@@ -74,17 +67,16 @@ def runs(
 ) -> Iterator[Run]:
     """Shapes of each budget on sets of every size, at every learning rate."""
     for budget in budgets:
-        n_tokens = families.VOCAB_SIZES[budget]
-        sizes = [round(x * budget) for x in SHARES if round(x * budget) <= n_tokens**2]
-        task = Associations(vocab_size=n_tokens, n_sequences=sizes[-1])
-        method = Peak(
-            training=board.TRAININGS[board.EXACT],
-            shares=tuple(size / sizes[-1] for size in sizes),
-            rate_factors=RATE_FACTORS,
-            tables=TABLES[budget],
-        )
         for shape in of(budget):
-            yield Run(task=task, architecture=shape, method=method)
+            yield board.run(shape, budget)
+
+
+def _entry() -> Iterator[Run]:
+    """The cheapest run that the board ranks, of the family that knows most."""
+    for shape in shapes.standard(256, "narrow"):
+        if shape.side[0] == capacity_summary.SIDES[2]:
+            fewest = peak.method(256).replace(tables=peak.LEAST_TABLES)
+            yield dataclasses.replace(board.run(shape, 256), method=fewest)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,8 +121,8 @@ class Peaks(Drawing):
         found = peaks(table)
         if found.empty:
             return []
-        rate = board.TRAININGS[board.EXACT].learning_rate
-        rates = ", ".join(f"{rate * factor:g}" for factor in RATE_FACTORS)
+        rate = peak.TRAINING.learning_rate
+        rates = ", ".join(f"{rate * factor:g}" for factor in peak.RATE_FACTORS)
         return [
             "## Attention alone and MLP at the peak",
             "\n".join(f"- {line}" for line in ratios(found)),
@@ -164,10 +156,7 @@ def ratios(found: pd.DataFrame) -> list[str]:
         own, other = _find_best(rows, attention), _find_best(rows, mlp)
         if own is None or other is None:
             continue
-        at_budget = [
-            max(_at_budget(row) for row in rows[rows["side"] == side].to_dict("records"))
-            for side in (attention, mlp)
-        ]
+        at_budget = [rows["of_budget"][rows["side"] == side].max() for side in (attention, mlp)]
         line = (
             f"At {budget:,} parameters the best attention alone holds "
             f"{_format_ratio(own, other)} times the bits of the best MLP, each at its best size of "
@@ -199,12 +188,6 @@ def headline(found: pd.DataFrame) -> str:
     )
 
 
-def _at_budget(row: Any) -> float:
-    """Mean bits per parameter of the set whose size is nearest to the budget."""
-    place = min(range(len(row["sizes"])), key=lambda j: abs(row["sizes"][j] - row["budget"]))
-    return row["means"][place]
-
-
 def _format(found: pd.DataFrame) -> pd.DataFrame:
     rows = found.to_dict("records")
     return pd.DataFrame(
@@ -224,7 +207,7 @@ def _format(found: pd.DataFrame) -> pd.DataFrame:
             "known there": [f"{row['known']:.1%}" for row in rows],
             "failed": [f"{row['failed']} of {row['tables']}" for row in rows],
             "bits / parameter of a set as large as the budget": [
-                f"{_at_budget(row):.3f}" for row in rows
+                f"{row['of_budget']:.3f}" for row in rows
             ],
         }
     )
@@ -234,7 +217,7 @@ EXPERIMENT = Experiment(
     name="board/peak",
     title="Bits per parameter against the size of the set",
     presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()}
-    | {"entries": functools.partial(runs, ENTRIES, entries)},
+    | {"entries": functools.partial(runs, ENTRIES, entries), "entry": _entry},
     left_out="the budget of 1,024 parameters",
     figure=Peaks(),
 )
