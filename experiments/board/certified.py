@@ -40,6 +40,7 @@ from memobench.core.architecture import Architecture
 from memobench.core.cells import cells, from_cells
 from memobench.core.run import Run
 from memobench.engine import initializing
+from memobench.experiments.board import typical
 from memobench.methods import thresholds, training
 from memobench.methods.capacity import Capacity
 from memobench.methods.capacity_policy import method_of
@@ -130,7 +131,11 @@ def certify(
     """Writes the certificates of an entry, and yields what they know."""
     run = from_cells(row)
     method = method_of(run)
-    about = {"run_id": run.run_id, "family": run.architecture.family, "track": board.track_of(row)}
+    about = {
+        "run_id": run.run_id,
+        "family": run.architecture.family,
+        "track": typical.track_of(row),
+    }
     of_whole = load_kept(run, runs) or train_again(
         run, best_models(method, row, run.task.n_examples)
     )
@@ -248,7 +253,7 @@ def main(parts: Sequence[str], runs: results.Path) -> None:
       runs: the folder of runs that may have kept weights.
     """
     rows: list[Any] = published("board/typical").to_dict("records")
-    entries = [{**row, "track": track} for row in rows if (track := board.track_of(row))]
+    entries = [{**row, "track": track} for row in rows if (track := typical.track_of(row))]
     found: list[Any] = pd.read_csv(FOLDER / "certified.csv").to_dict("records")
     budgets = {int(part) for part in parts if part.isdigit()} or {
         int(row["n_examples"]) for row in entries

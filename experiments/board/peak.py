@@ -3,14 +3,15 @@
 `board/typical` measures all entries on sets of as many associations as parameters, more than any
 model holds: there training settles for fewer bits than at its best size. Here the six main families
 learn sets of up to six sizes at four learning rates, every setting on the same label tables, and
-the most is their capacity. Shapes are those of `board/typical`, which were chosen on sets as large
-as the budget.
+the most is their capacity, by which the board ranks. Shapes are those of `board/typical`, which
+were chosen on sets as large as the budget. Preset `entries` has all other families.
 
 Expected: the most lies where some 95% are known, at half to three quarters of the parameters, and
 attention alone gains more by it than the MLP.
 
     memobench run board/peak --preset=quick
     memobench report board/peak --preset=quick
+    memobench leaderboard
 """
 
 import dataclasses

@@ -195,7 +195,7 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
 def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
     made = from_cells(run)
     of_run: Any = made.method
-    lists = {name: parse_list(run[name]) for name in of_run.columns_of_rows()}
+    lists = {name: parse_list(run[name]) for name in of_run.row_columns()}
     with name_place(f"run {run['run_id']}"):
         of_run.check_lists(made, lists)
     bits_JxRxT, known_JxRxT = (np.array(value, float) for value in lists.values())

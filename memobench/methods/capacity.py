@@ -188,9 +188,8 @@ class Capacity(TablesMethod):
         ]
 
     def row_columns(self) -> dict[str, Column]:
-        """The columns that a row of this method has, of those that such rows may have."""
         left_out = () if self.trial_pilots else _OF_TRIAL_PILOTS
-        return {x: column for x, column in self.columns_of_rows().items() if x not in left_out}
+        return {x: column for x, column in super().row_columns().items() if x not in left_out}
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

@@ -106,7 +106,7 @@ class Peak(TablesMethod):
         limits = {"size_bits": size_Jx1x1 * math.log2(task.n_choices) * (1 + 1e-6)}
         limits |= {"size_known": size_Jx1x1}
         for name, most_Jx1x1 in limits.items():
-            column = self.columns_of_rows()[name]
+            column = self.row_columns()[name]
             column.domain.validate(name, column.domain.read(row[name]))
             value_JxRxT = np.array(row[name], float)
             require(

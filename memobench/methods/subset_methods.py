@@ -17,6 +17,7 @@ import jax
 
 from memobench.common.errors import require
 from memobench.core.checkpoints import Checkpoints
+from memobench.core.columns import Column
 from memobench.core.module import structure
 from memobench.core.run import Pack, Run
 from memobench.core.spec import MOST_SEED
@@ -92,6 +93,10 @@ class TablesMethod(SubsetMethod):
             run.task.seed + self.tables <= MOST_SEED,
             f"seed={run.task.seed} of the task leaves no room for tables={self.tables}; lower it",
         )
+
+    def row_columns(self) -> dict[str, Column]:
+        """The columns that a row of this method has, of those that such rows may have."""
+        return dict(self.columns_of_rows())
 
 
 class JobQueue(EpochPolicy):
