@@ -23,7 +23,7 @@ from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import design, peak, shapes
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import freedom, papers
-from memobench.report import answer, tables, verdicts
+from memobench.report import answer, html, tables, verdicts
 from memobench.store.published import published
 
 # Whose claims are quoted, and the measure of most of them.
@@ -82,18 +82,8 @@ def _exposure() -> str:
 def _peaks() -> str:
     """Attention over MLP at the best size of set of each, and certified bits beside the peak."""
     found = peaks(published("board/peak"))
-    board = pd.read_csv(folders.published() / "leaderboard.csv")
-    lines = peak.ratios(found)
-    for budget, rows in found.groupby("budget"):
-        certified = board.query("budget == @budget and certified_bits_per_parameter.notna()")
-        best = certified.nlargest(1, "certified_bits_per_parameter").iloc[0]
-        typical = rows["bits"].max()
-        known = best["certified_bits_per_parameter"]
-        lines.append(
-            f"At {budget:,} parameters the best weights that were certified know {known:.2f} bits "
-            f"per parameter ({best['family']}), {known - typical:.2f} more than the highest "
-            "typical peak."
-        )
+    board = html.name_entries(pd.read_csv(folders.published() / "leaderboard.csv"))
+    lines = [*peak.ratios(found), *html.compare_certified(board).values()]
     return "\n".join(f"- {line}" for line in lines)
 
 

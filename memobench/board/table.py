@@ -199,15 +199,16 @@ COLUMNS: dict[str, BoardColumn] = {
             "bits_per_parameter",
             "bits / parameter",
             "the most over set sizes and learning rates of means over label tables, with a 95% "
-            f"interval that covers the choice; {FAILED} where a tenth of the trainings there or "
-            f"more fail: they know less than {FAILING:.0%} of their median",
+            "interval: half of the tables choose the size and rate at which the other half counts; "
+            f"{FAILED} where a tenth of the trainings there or more fail: they know less than "
+            f"{FAILING:.0%} of their median",
             3,
             of_range=True,
             failed=0.1,
         ),
         SetColumn(
             "set_size",
-            "set",
+            "set size",
             "associations of the set on which it knows most; *edge*: the largest that is tried",
             0,
             first=True,
@@ -216,8 +217,8 @@ COLUMNS: dict[str, BoardColumn] = {
         BoardColumn("share_known", "known", "share of that set that is known, a mean", 2, True),
         _measure(
             "overfull_bits_per_parameter",
-            "overfull",
-            "mean bits / parameter of a set of as many associations as the budget has parameters",
+            "overfull bits / parameter",
+            "mean bits / parameter of a set as large as the budget",
             3,
         ),
         _measure(
