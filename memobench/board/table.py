@@ -410,7 +410,7 @@ def _training_entries(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]
 def _key(row: Mapping[str, Any]) -> _Key:
     """The entry of a row of training."""
     made = from_cells(row)
-    return _Key(EXACT, _SETS[made.task.replace(seed=0)], row["by"], made.architecture)
+    return _Key(EXACT, find_budget(made.task) or 0, row["by"], made.architecture)
 
 
 def track_of(row: Mapping[str, Any]) -> str | None:
@@ -477,15 +477,19 @@ def reading_error(row: Mapping[str, Any]) -> str | None:
     return None
 
 
+def find_budget(task: Task) -> int | None:
+    """The budget of parameters that a set of the board is for; None for another set."""
+    # A user's kind may say of itself that it equals any other.
+    return _SETS.get(task.replace(seed=0)) if type(task) is Associations else None
+
+
 def placement_error(task: Task, n_params: int) -> str | None:
     """The reason why weights have no place on the board, in a line; None where they have one.
 
     >>> placement_error(families.task(512, seed=40), n_params=512)
     'task_seed must be one of the 40 label tables of 512 parameters, 0 to 39, got 40.'
     """
-    # A user's kind may say of itself that it equals any other.
-    budget = _SETS.get(task.replace(seed=0)) if type(task) is Associations else None
-    if budget is None:
+    if (budget := find_budget(task)) is None:
         sets = ", ".join(f"{n} tokens at {each:,}" for each, n in families.VOCAB_SIZES.items())
         return (
             "its task must be one of the board's, as many associations of pairs as parameters: "
@@ -518,7 +522,7 @@ def _best_weights(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str
         if reason:
             _log.warning("left out of the board: %s: %s", row["file"], reason)
             continue
-        by, budget = _text_or(row, "submitter", OWN), _SETS[task.replace(seed=0)]
+        by, budget = _text_or(row, "submitter", OWN), find_budget(task) or 0
         opened = OPEN if own_code.in_tree(type(architecture)) else OPEN_OWN
         for track in dict.fromkeys((_text_or(row, "track", opened), opened)):
             if track in TRACKS:  # Weights of board v2 may be of one that is gone.
