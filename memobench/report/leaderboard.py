@@ -53,19 +53,17 @@ Written by `memobench leaderboard`; never edited by hand.
 """
 _OTHERS = """; everything else that was trained on
 associations is in [all configurations](CONFIGURATIONS.md)"""
+_EARLIER = "\n[Board v2](boards/v2.md) ranks by sets as large as the budget."
 _MARGIN = f"""
 Submitted weights rank above an entry where they know over {standard.MARGIN:.0%} more than it does.
 """
 EMPTY = "No entry of the standard board is here; `memobench run board/peak` makes some.\n"
 _FIGURE = "![Bits, and sets that fit, per parameter](leaderboard.png)"
-# The board before this one, below memobench's folder of results.
-_EARLIER = pathlib.Path("boards", "v2")
 # What the page links to, where it is there: in memobench's folder, and beside the page.
 _ABOUT = {
     "README.md": "README",
     "docs/submissions.md": "how to submit",
     "results/board/weights": "weights",
-    f"results/{_EARLIER}.html": f"board {_EARLIER.name}",
 }
 _BESIDE = {
     "LEADERBOARD.md": "Markdown",
@@ -74,6 +72,7 @@ _BESIDE = {
     "leaderboard.png": "figure",
     "full/board/peak.md": "all numbers of peaks",
     "board/certified.md": "all numbers of weights",
+    "boards/v2.html": "board v2",
 }
 
 
@@ -88,7 +87,7 @@ def select_comparable(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def page(
-    board: pd.DataFrame, said: str = "", has_others: bool = False, earlier: str | None = None
+    board: pd.DataFrame, said: str = "", has_others: bool = False, has_earlier: bool = False
 ) -> str:
     """The board as Markdown, a section for each budget and in it a table for each track.
 
@@ -96,13 +95,12 @@ def page(
       board: as `board.build` makes it.
       said: the answer in sentences.
       has_others: whether a page of all configurations lies beside it.
-      earlier: the path to the board before this one, if there is one.
+      has_earlier: whether the page of the board before this one does.
     """
     board = html.name_entries(board)
     introduction = INTRODUCTION.replace("@@answer@@", f"{said}\n\n{_FIGURE}\n\n" * bool(said))
     introduction = introduction.replace("@@others@@", _OTHERS * has_others)
-    before = f"\n[Board {_EARLIER.name}]({earlier}) ranks by sets as large as the budget."
-    introduction = introduction.replace("@@earlier@@", before * bool(earlier))
+    introduction = introduction.replace("@@earlier@@", _EARLIER * has_earlier)
     tracks = set(board["track"]) or standard.TRACKS
     lines = [f"- `{x}`: {meaning}" for x, meaning in standard.TRACKS.items() if x in tracks]
     if (board["by"] != standard.OWN).any():
@@ -110,7 +108,9 @@ def page(
     has_peak = set(board["budget"][board["track"] == standard.EXACT])
     if left := sorted({*board["budget"]} - has_peak):
         budgets = ", ".join(f"{budget:,}" for budget in left)
-        lines.append(f"\nNo architecture has been trained on sets of all sizes yet at {budgets}.")
+        lines.append(
+            f"\nNo architecture has been trained yet on sets of all sizes at {budgets} parameters."
+        )
     above = html.compare_certified(board)
     parts = [introduction.replace("@@tracks@@", "\n".join(lines))]
     for budget in sorted(set(board["budget"])):
@@ -164,13 +164,8 @@ def write(
     if answer.has_answer(of_answer):
         said = answer.answer(of_answer)
         save(answer.draw(of_answer), folder / "leaderboard.png")
-    earlier = (folders.published() / _EARLIER).with_suffix(".md")
-    text = page(
-        board,
-        said,
-        (folder / "CONFIGURATIONS.md").exists(),
-        _make_relative(earlier, folder) if earlier.exists() else None,
-    )
+    beside = [(folder / path).exists() for path in ("CONFIGURATIONS.md", "boards/v2.md")]
+    text = page(board, said, *beside)
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
     tables.write_csv(board, folder / "leaderboard.csv")
     (folder / "leaderboard.tex").write_text(latex.booktabs(html.name_entries(board)), "utf-8")
