@@ -234,7 +234,7 @@ COLUMNS: dict[str, BoardColumn] = {
             "half_99",
             "half know",
             "associations of which half of the trainings come to know 99%, with 95% interval, "
-            "where `board/typical` measured it",
+            "where board/typical measured it",
             0,
             of_range=True,
         ),

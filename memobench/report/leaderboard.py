@@ -53,7 +53,7 @@ Written by `memobench leaderboard`; never edited by hand.
 """
 _OTHERS = """; everything else that was trained on
 associations is in [all configurations](CONFIGURATIONS.md)"""
-_EARLIER = "\n[Board v2](boards/v2.md) ranks by sets as large as the budget."
+_EARLIER = "\n[Board v2](boards/v2-tables.md) ranks by sets as large as the budget."
 _MARGIN = f"""
 Submitted weights rank above an entry where they know over {standard.MARGIN:.0%} more than it does.
 """
@@ -164,7 +164,7 @@ def write(
     if answer.has_answer(of_answer):
         said = answer.answer(of_answer)
         save(answer.draw(of_answer), folder / "leaderboard.png")
-    beside = [(folder / path).exists() for path in ("CONFIGURATIONS.md", "boards/v2.md")]
+    beside = [(folder / path).exists() for path in ("CONFIGURATIONS.md", "boards/v2-tables.md")]
     text = page(board, said, *beside)
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
     tables.write_csv(board, folder / "leaderboard.csv")

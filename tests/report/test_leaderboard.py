@@ -156,7 +156,7 @@ def _made_anew(folder):
 
 def test_the_published_board_is_what_published_runs_and_weights_make(tmp_path):
     (tmp_path / "boards").mkdir()
-    for path in ("CONFIGURATIONS.md", "boards/v2.md"):  # Which the page then links to.
+    for path in ("CONFIGURATIONS.md", "boards/v2-tables.md"):  # Which the page then links to.
         (tmp_path / path).touch()
     assert _made_anew(tmp_path)
     read = json.loads(Cells((PUBLISHED / "leaderboard.html").read_text("utf-8")).data)
@@ -174,7 +174,9 @@ def test_earlier_boards_stay_and_are_not_mixed_with_this_one():
         assert set(pd.read_csv(path)["version"]) == {path.stem} != {board.VERSION}
         text = path.with_suffix(".html").read_text("utf-8")
         links = re.findall(r'href="(?!data:)([^"]+)"', text)
-        links += re.findall(r"\]\(([^)]+)\)", path.with_suffix(".md").read_text("utf-8"))
+        links += re.findall(
+            r"\]\(([^)]+)\)", path.with_name(f"{path.stem}-tables.md").read_text("utf-8")
+        )
         assert len(links) > 9
         for link in links:
             assert (path.parent / link).exists(), link
