@@ -221,14 +221,12 @@ COLUMNS: dict[str, BoardColumn] = {
             "mean bits / parameter of a set as large as the budget",
             3,
         ),
-        _measure(
+        BoardColumn(
             "bits_per_degree_of_freedom",
             "bits / degree of freedom",
             "bits at the peak over the dimensions of the set of functions that the weights can "
             "have; – where they differ between weights",
             3,
-            of_range=True,
-            first=False,
         ),
         _measure(
             "half_99",
@@ -388,16 +386,12 @@ def _training_entries(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]
     for found in summaries:
         row = rows[found["run_id"], found["by"]]
         key, freedom = _key(row), count_freedom(row)
-        bits = [found[f"bits{end}"] for end in ("", "_low", "_high")]
-        of_range = {
-            "bits_per_parameter": bits,
-            "bits_per_degree_of_freedom": [x * row["n_params"] / freedom for x in bits],
-            "half_99": half_known.get(key, [None] * 3),
-        }
         row |= {name: found[name] for name in ("rank_low", "rank_high", "learning_rate")}
-        for name, values in of_range.items():
-            row |= zip(COLUMNS[name].names, values, strict=True)
+        for end in ("", "_low", "_high"):
+            row[f"bits_per_parameter{end}"] = found[f"bits{end}"]
+        row |= zip(COLUMNS["half_99"].names, half_known.get(key, ()), strict=False)
         row |= {
+            "bits_per_degree_of_freedom": found["bits"] * row["n_params"] / freedom,
             "set_size": found["n_examples"],
             "set_size_per_parameter": found["n_examples"] / row["n_params"],
             "share_known": found["known"],

@@ -60,9 +60,9 @@ def sample(n=60, seed=0):
         }
         if known:
             row |= {"set_size": budget // 2, "share_known": 0.9, "tables": 24}
+            row |= {"bits_per_degree_of_freedom": 1.2 * level}
             row |= {"overfull_bits_per_parameter": 0.9 * level, "learning_rate": 0.01}
             measures = {"bits_per_parameter": level, "half_99": 99.0 * level}
-            measures |= {"bits_per_degree_of_freedom": 1.2 * level}
             for name, value in measures.items():
                 row |= {name: value, f"{name}_low": 0.9 * value, f"{name}_high": 1.1 * value}
         rows.append(row)
