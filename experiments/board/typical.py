@@ -65,7 +65,8 @@ def inits(table: pd.DataFrame, budgets: Iterable[int] = families.VOCAB_SIZES) ->
       table: rows of the experiment.
       budgets: entries of others keep the numbers that they have.
     """
-    of_board = [row for row in table.to_dict("records") if track_of(row)]
+    records: list[Any] = table.to_dict("records")
+    of_board = [row for row in records if track_of(row)]
     entries = capacity_summary.summarize(pd.DataFrame(of_board, columns=table.columns))
     entries = entries.rename(columns={"protocol": "track"})
     half = (entries["bits_high"] - entries["bits_low"]) / 2 / entries["bits"]

@@ -57,8 +57,10 @@ MARGIN = 0.02
 # `board/typical`.
 TABLES = dict.fromkeys(families.VOCAB_SIZES, 6)
 TABLES |= {256: 96, 512: 40, 1024: 24, 2048: 12, 4096: 8}
-# The sets of weights, and of which budget each is.
-_SETS = {of(budget): budget for of in (families.task, peak.task) for budget in families.VOCAB_SIZES}
+# The sets of the board with their budgets: as many associations as parameters, and those of peaks.
+_SETS: dict[Task, int] = {
+    of(budget): budget for of in (families.task, peak.task) for budget in families.VOCAB_SIZES
+}
 
 
 def run(architecture: Architecture, budget: int) -> Run:
@@ -404,7 +406,7 @@ def _training_entries(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]
 def _key(row: Mapping[str, Any]) -> _Key:
     """The entry of a row of training."""
     made = from_cells(row)
-    return _Key(EXACT, find_budget(made.task) or 0, row["by"], made.architecture)
+    return _Key(EXACT, _SETS[made.task.replace(seed=0)], row["by"], made.architecture)
 
 
 def track_of(row: Mapping[str, Any]) -> str | None:
@@ -516,7 +518,7 @@ def _best_weights(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str
         if reason:
             _log.warning("left out of the board: %s: %s", row["file"], reason)
             continue
-        by, budget = _text_or(row, "submitter", OWN), find_budget(task) or 0
+        by, budget = _text_or(row, "submitter", OWN), _SETS[task.replace(seed=0)]
         opened = OPEN if own_code.in_tree(type(architecture)) else OPEN_OWN
         for track in dict.fromkeys((_text_or(row, "track", opened), opened)):
             if track in TRACKS:  # Weights of board v2 may be of one that is gone.

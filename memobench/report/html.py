@@ -77,8 +77,9 @@ def compare_certified(board: pd.DataFrame) -> dict[int, str]:
 
     Weights of architectures that submitted code defines are left out.
     """
-    found = {}
-    for budget, rows in board.groupby("budget"):
+    found: dict[int, str] = {}
+    budgets: Any = board.groupby("budget")
+    for budget, rows in budgets:
         peaks = rows["bits_per_parameter"].dropna()
         known = rows[rows["track"] == standard.OPEN].set_index("entry")
         certified = known["certified_bits_per_parameter"].dropna().astype(float)
