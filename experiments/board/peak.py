@@ -31,7 +31,7 @@ from memobench.experiments.board import shapes
 from memobench.methods.thresholds import FAILING, Estimate
 from memobench.report import tables
 from memobench.report.drawing import key, legend, subplots
-from memobench.report.names import form_name
+from memobench.report.names import display_name, name_entry
 from memobench.report.style import styles_of
 
 if TYPE_CHECKING:
@@ -88,9 +88,10 @@ class Peaks(Drawing):
         """See `Drawing`; a ring is at the best size of each."""
         found = peaks(table)
         budgets = sorted(set(found["budget"])) or [0]
-        figure, (axes,) = subplots(1, len(budgets), (2 + 5 * len(budgets), 5), sharey=True)
-        names = [form_name(row["side"], row["heads"]) for row in found.to_dict("records")]
-        styles = styles_of(names)
+        styles = styles_of(map(display_name, found["model"]))
+        # A legend of many families takes room.
+        size = 2 + 5 * len(budgets), max(5, 2 + 0.5 * len(styles))
+        figure, (axes,) = subplots(1, len(budgets), size, sharey=True)
         for axis, budget in zip(axes, budgets, strict=True):
             for row in found[found["budget"] == budget].to_dict("records"):
                 x = [size / row["n_params"] for size in row["sizes"]]
@@ -100,7 +101,7 @@ class Peaks(Drawing):
                     yerr=row["errors"],
                     markersize=4,
                     capsize=2,
-                    **styles[form_name(row["side"], row["heads"])].for_line(),
+                    **styles[display_name(row["model"])].for_line(),
                 )
                 top = row["sizes"].index(row["n_examples"])
                 ring = {"markersize": 13, "fillstyle": "none", "color": "black"}
@@ -108,7 +109,7 @@ class Peaks(Drawing):
             axis.set_title(f"{budget:,} parameters")
             axis.set_xlabel("associations of the set / parameters")
         axes[0].set_ylabel("bits per parameter")
-        axes[0].set_ylim(1)
+        axes[0].set_ylim(min([1.0, *map(min, found["means"])]) if len(found) else 0.0)
         legend(figure, [key(name, **style.for_line()) for name, style in styles.items()])
         figure.suptitle(experiment.title)
         return figure
@@ -124,9 +125,9 @@ class Peaks(Drawing):
             return []
         rate = peak.TRAINING.learning_rate
         rates = ", ".join(f"{rate * factor:g}" for factor in peak.RATE_FACTORS)
+        lines = [f"- {line}" for line in ratios(found)]
         return [
-            "## Attention alone and MLP at the peak",
-            "\n".join(f"- {line}" for line in ratios(found)),
+            *(["## Attention alone and MLP at the peak", "\n".join(lines)] if lines else []),
             "## Peaks",
             f"Each entry learns each set at learning rates {rates}. Half of the label tables "
             "choose the rate and the size at which the other half is measured, and the reverse; a "
@@ -150,12 +151,12 @@ def _find_best(rows: pd.DataFrame, side: str) -> dict[str, Any] | None:
 
 
 def ratios(found: pd.DataFrame) -> list[str]:
-    """Attention over MLP at each budget, by the best form of each and by wide heads."""
+    """Attention over MLP at each budget that has narrow heads, by the best form of each."""
     lines = []
     attention, mlp, _ = capacity_summary.SIDES
     for budget, rows in found.groupby("budget"):
         own, other = _find_best(rows, attention), _find_best(rows, mlp)
-        if own is None or other is None:
+        if own is None or other is None or "narrow" not in set(rows["heads"]):
             continue
         at_budget = [rows["of_budget"][rows["side"] == side].max() for side in (attention, mlp)]
         line = (
@@ -195,7 +196,7 @@ def _format(found: pd.DataFrame) -> pd.DataFrame:
         {
             "budget": [f"{row['budget']:,}" for row in rows],
             "rank": [board.COLUMNS["rank"].text(row) for row in rows],
-            "entry": [f"{form_name(row['side'], row['heads'])} ({row['entry']})" for row in rows],
+            "entry": [name_entry(row["model"], row["entry"]) for row in rows],
             "bits / parameter at the peak": [
                 tables.interval(*_estimate(row), digits=3) for row in rows
             ],

@@ -172,13 +172,13 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
       table: of runs; those of other methods are left out.
 
     Returns:
-      Columns: run_id; by, the submitter, if the table has it; budget, family, entry, side and heads
-      (`Architecture.side`), n_params, vocab_size, steps, tables; bits, the peak per parameter, with
-      bits_low and bits_high; n_examples, learning_rate and known, the size of set and the rate
-      there and the share that is known of it; failed, the trainings there that know less than
-      FAILING of their median; sizes, means and errors, lists of all sizes, their mean bits per
-      parameter and half intervals; of_budget, the mean of the size nearest to the budget; rank_low
-      and rank_high within a budget, as those of the board.
+      Columns: run_id; by, the submitter, if the table has it; budget, family, entry; model, the
+      architecture; side and heads (`Architecture.side`), n_params, vocab_size, steps, tables; bits,
+      the peak per parameter, with bits_low and bits_high; n_examples, learning_rate and known, the
+      size of set and the rate there and the share that is known of it; failed, the trainings there
+      that know less than FAILING of their median; sizes, means and errors, lists of all sizes,
+      their mean bits per parameter and half intervals; of_budget, the mean of the size nearest to
+      the budget; rank_low and rank_high within a budget, as those of the board.
 
     Raises UserError for a row whose lists are not those of its run.
     """
@@ -186,7 +186,7 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
     made = [(run, capacity_summary.architecture(run)) for run in runs.to_dict("records")]
     found = [_row(run, architecture) for run, architecture in made if architecture is not None]
     if not found:
-        return pd.DataFrame(columns=["budget", "family", "entry", "bits"])
+        return pd.DataFrame(columns=["budget", "family", "entry", "model", "bits"])
     budgets = pd.DataFrame(found).groupby("budget", sort=True)
     ranked = [capacity_summary.rank_entries(of_budget) for _, of_budget in budgets]
     return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")
@@ -209,6 +209,7 @@ def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
         "budget": budget,
         "family": capacity_summary.family(run),
         "entry": " ".join(architecture.shown_sizes),
+        "model": architecture,
         "side": side,
         "heads": heads,
         **{name: int(run[name]) for name in ("n_params", "vocab_size", "steps", "tables")},

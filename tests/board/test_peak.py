@@ -13,6 +13,7 @@ from memobench.experiments.board import peak as drawn_peaks
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate
 from memobench.methods.training import Training
+from memobench.models.modern import Modern
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.tasks.associations import Associations
 
@@ -141,6 +142,17 @@ def test_the_page_says_attention_over_mlp_at_the_peak(table, tmp_path):
     assert len(axis.containers) == 3
     figure.savefig(tmp_path / "peak.png")
     assert not experiment.figure.sections(pd.DataFrame(table[:0]))
+
+
+def test_families_of_no_side_are_drawn_and_compared_with_none(tmp_path):
+    experiment, task = EXPERIMENTS["board/peak"], Associations(vocab_size=8, n_sequences=64)
+    block = Modern(d_model=3, d_head=3, n_heads=1, d_mlp=3, norm="none")
+    table = memobench.run([Run(task=task, architecture=block, method=METHOD)], progress=False)
+    assert experiment.figure.answer(table) == ""
+    assert "SwiGLU block, no norm (d=3 w=3)" in experiment.figure.sections(table)[-1]
+    assert not any("MLP" in part for part in experiment.figure.sections(table))
+    for rows in (table, table[:0]):
+        experiment.figure.draw(experiment, "entries", rows).savefig(tmp_path / "peak.png")
 
 
 def test_every_size_of_the_board_is_a_set_of_pairs():
