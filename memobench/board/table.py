@@ -211,7 +211,8 @@ COLUMNS: dict[str, BoardColumn] = {
         SetColumn(
             "set_size",
             "set size",
-            "associations of the set on which it knows most; *edge*: the largest that is tried",
+            "associations of the set on which it knows most; (edge) where it is the largest that is "
+            "tried",
             0,
             first=True,
         ),
