@@ -211,8 +211,7 @@ COLUMNS: dict[str, BoardColumn] = {
         SetColumn(
             "set_size",
             "set size",
-            "associations of the set on which it knows most; (edge) where it is the largest that is "
-            "tried",
+            "associations of the set on which it knows most; (edge) where that is the largest one",
             0,
             first=True,
         ),
