@@ -289,13 +289,11 @@ def main(parts: Sequence[str], runs: results.Path) -> None:
       parts: budgets, "proof", "new", "kept" or "peaks", to which it keeps; all without any.
       runs: the folder of runs that may have kept weights.
     """
+    of_both = (("board/typical", typical.track_of), ("board/peak", board.track_of))
+    rows: dict[str, list[Any]] = {name: published(name).to_dict("records") for name, _ in of_both}
     of_typical, of_peak = (
-        [
-            {**row, "track": track}
-            for row in published(name).to_dict("records")
-            if (track := of(row))
-        ]
-        for name, of in (("board/typical", typical.track_of), ("board/peak", board.track_of))
+        [{**row, "track": track} for row in rows[name] if (track := track_of(row))]
+        for name, track_of in of_both
     )
     found: list[Any] = pd.read_csv(FOLDER / "certified.csv").to_dict("records")
     budgets = {int(part) for part in parts if part.isdigit()} or {
@@ -303,7 +301,8 @@ def main(parts: Sequence[str], runs: results.Path) -> None:
     }
     made: list[Iterable[Mapping[str, Any]]] = []
     if not {"proof", "peaks"} & set(parts):
-        known = {entry(row) for row in found if row["of"] != PROOF} if "new" in parts else set()
+        of_runs = [row for row in found if row["of"] in (WHOLE, PART)]
+        known = set(map(entry, of_runs)) if "new" in parts else set()
         counted = {row["run_id"] for row in found}
         for row in of_typical:
             has_kept = results.weights_path(runs, row["run_id"]).exists()
