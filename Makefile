@@ -117,7 +117,7 @@ docs: $(VENV)/.installed-docs
 	$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/docs
 	@echo build/docs/docs/index.html
 
-# Addresses that stay: results/leaderboard.html and .csv, and boards/VERSION/ of today's and each tag's board.
+# Addresses that stay: results/leaderboard.html and .csv, and boards/VERSION/ of today's, earlier and each tag's board.
 # On the site pages are HTML and folders have no list; a board of a tag has its files and weights alone.
 BOARD = 'results/leaderboard.*' results/board/weights
 pages: docs
@@ -128,9 +128,12 @@ pages: docs
 	for name in $$version $$(git tag); do \
 	  tag=$$name; [ $$name != $$version ] || tag=HEAD; mkdir -p build/pages/boards/$$name; \
 	  git archive $$tag results | tar -x --strip-components=1 -C build/pages/boards/$$name --wildcards $(BOARD) || true; done
-	sed -i 's#<a href="[^"]*\(\.md\|weights\)">[^<]*</a> · ##g; s# · <a href="[^"]*\.md">[^<]*</a>##g' build/pages/boards/*/leaderboard.html
-	find build/pages -name '*.html' | xargs sed -i 's#\(download="" \)\?href="\([./]*\)_downloads/[0-9a-f]*/leaderboard.html"#href="\2results/leaderboard.html"#g'
-	sed -i 's#<a href="board/weights">[^<]*</a> · ##; s#<a href="../README.md#<a href="../docs/index.html#; s#<a href="\([^"]*\)\.md"#<a href="\1.html"#g; s#>Markdown</a>#>tables</a>#' build/pages/results/leaderboard.html
+	sed -i 's#<a href="[^"]*\(\.md\|weights\|boards/[^"]*\)">[^<]*</a> · ##g; s# · <a href="[^"]*\(\.md\|boards/[^"]*\)">[^<]*</a>##g' build/pages/boards/*/leaderboard.html
+	for board in results/boards/*.html; do name=$$(basename $$board .html); mkdir -p build/pages/boards/$$name; \
+	  cp results/boards/$$name.csv build/pages/boards/$$name/leaderboard.csv; \
+	  echo "<meta http-equiv=\"refresh\" content=\"0; url=../../results/boards/$$name.html\">" > build/pages/boards/$$name/leaderboard.html; done
+	find build/pages -name '*.html' | xargs sed -i 's#\(download="" \)\?href="\([./]*\)_downloads/[0-9a-f]*/leaderboard.html"#href="\2results/leaderboard.html"#g; s#\(download="" \)\?href="\([./]*\)_downloads/[0-9a-f]*/\(v[0-9]*\).html"#href="\2results/boards/\3.html"#g'
+	sed -i 's#<a href="\(../\)\?board/weights">[^<]*</a> · ##; s#README.md"#docs/index.html"#; s#<a href="\([^"]*\)\.md"#<a href="\1.html"#g; s#>Markdown</a>#>tables</a>#' build/pages/results/leaderboard.html build/pages/results/boards/*.html
 
 tutorial: $(VENV)/.installed-docs
 	JAX_PLATFORMS=cpu $(VENV)/bin/python -c 'import nbformat, nbclient; path = "docs/tutorial.ipynb"; \

@@ -1,6 +1,7 @@
-"""What the standard board reads, made up: rows of capacity runs, and counts of weights."""
+"""What the standard board reads, made up: rows of runs, and counts of weights."""
 
 import functools
+import math
 
 import numpy as np
 
@@ -27,19 +28,36 @@ def n_params_of(architecture, budget=BUDGET):
 
 
 def made(run, level=300.0, spread=10.0, **changed):
+    """The row of a peak whose label tables differ by `spread` about `level` bits.
+
+    It is at the third of the set sizes and the second of the learning rates.
+    """
+    method = run.method
+    own_JxR = np.multiply.outer(
+        [0.6, 0.8, *np.linspace(1, 0.9, method.shape[0] - 2)], [0.9, 1.0, 0.95, 0.8]
+    )
+    own_T = level + spread * np.random.default_rng(int(level)).standard_normal(method.tables)
+    entropy_J = np.array(method.sizes(run)) * math.log2(run.task.n_choices)
+    bits_JxRxT = np.clip(np.multiply.outer(own_JxR, own_T), 0, entropy_J[:, None, None])
+    return {
+        **_common(run, **changed),
+        "bits": bits_JxRxT[-1].mean(),
+        "size_bits": bits_JxRxT.tolist(),
+        "size_known": np.full(method.shape, 80).tolist(),
+        **changed,
+    }
+
+
+def overfull(run, level=300.0, spread=10.0, **changed):
     """The row of a capacity run whose label tables differ by `spread` about `level` bits."""
     method = run.method
     random = np.random.default_rng(int(level))
     bits_KxM = level * (1 - 0.1 / 4 ** np.arange(method.rungs))[:, None] + spread * (
         random.standard_normal(method.lanes)
     )
-    n_params = changed.get("n_params") or n_params_of(run.architecture, run.task.n_examples)
     row = {
-        **cells(run),
-        "n_params": n_params,
-        **{"n_params_memory": n_params // 2, "n_params_distinct": n_params // 3},
-        **{"status": "ok", "bits": bits_KxM[-1].mean(), "accuracy": 0.3, "loss": 1.0},
-        **{"memorized": 60.0, "accuracy_protocol": 0.3},
+        **_common(run, **changed),
+        "bits": bits_KxM[-1].mean(),
         "rung_steps": method.ladder,
         "rung_rates": [0.01] * method.rungs,
         "rung_bits": bits_KxM.tolist(),
@@ -51,10 +69,22 @@ def made(run, level=300.0, spread=10.0, **changed):
         "pilot_bits": [],
         "best_bits": float(bits_KxM.max()),
         "best_complete": 11,
+    }
+    return row | changed
+
+
+def _common(run, n_params=None, **_):
+    """What rows of both kinds have."""
+    n_params = n_params or n_params_of(run.architecture, board.find_budget(run.task))
+    return {
+        **cells(run),
+        "n_params": n_params,
+        **{"n_params_memory": n_params // 2, "n_params_distinct": n_params // 3},
+        **{"status": "ok", "accuracy": 0.3, "loss": 1.0},
+        **{"memorized": 60.0, "accuracy_protocol": 0.3},
         **{"curve_steps": [1], "curve_accuracy": [0.0], "curve_loss": [1.0]},
         **PROVENANCE,
     }
-    return row | changed
 
 
 def three():

@@ -1,18 +1,20 @@
-"""Certificates of `board/typical`: the best models of every entry, counted.
+"""Certificates of `board/typical` and `board/peak`: the best models of every entry, counted.
 
     python -m memobench.experiments.board.certified              # of all
     python -m memobench.experiments.board.certified proof        # of constructions only
     python -m memobench.experiments.board.certified 2048         # of these budgets only
     python -m memobench.experiments.board.certified new          # of entries without a file only
     python -m memobench.experiments.board.certified kept         # of kept weights not yet counted
+    python -m memobench.experiments.board.certified peaks        # of peaks not yet counted
 
 Runs keep the weights of most bits in their folder, `--results=runs` by default. Where they are gone
 the best models are trained again: rows say what every model came to know, and seeds, steps and
 learning rates make it again. Alone its arithmetic rounds differently than in a pack, so that it
 ends elsewhere: what its certificate counts is what it knows, and the best of several, and of those
 found before, stands for the entry. Of each entry one file holds the weights that know most bits of
-the whole set, another those that know the largest part to 99%; these are always trained again. Of
-theorems a file holds the weights of the proof, for as many associations as are promised.
+the whole set, another those that know the largest part to 99%, a third those that know most bits of
+a set of any size; the last two are always trained again. Of theorems a file holds the weights of
+the proof, for as many associations as are promised.
 """
 
 import argparse
@@ -40,6 +42,7 @@ from memobench.core.architecture import Architecture
 from memobench.core.cells import cells, from_cells
 from memobench.core.run import Run
 from memobench.engine import initializing
+from memobench.experiments.board import typical
 from memobench.methods import thresholds, training
 from memobench.methods.capacity import Capacity
 from memobench.methods.capacity_policy import method_of
@@ -55,7 +58,7 @@ FOLDER = pathlib.Path("results/board")
 CANDIDATES = 3
 # At most so many trials are trained again, until one knows its part.
 TRIALS = 12
-WHOLE, PART, PROOF = "most bits", "largest part", "proof"
+WHOLE, PART, PEAK, PROOF = "most bits", "largest part", "peak", "proof"
 THEOREMS = ("dana2025", "random_features", "bubeck2020")
 
 
@@ -81,6 +84,18 @@ def best_models(method: Capacity, row: Mapping[str, Any], n_examples: int) -> li
     ]
 
 
+def best_of_grid(run: Run, row: Mapping[str, Any]) -> list[Model]:
+    """The models of a Peak's row that knew most bits of sets of any size, the best first."""
+    method: Any = run.method
+    bits_JxRxT = np.array(parse_list(row["size_bits"]))
+    order = np.argsort(-bits_JxRxT, axis=None)[:CANDIDATES]
+    sizes, rate = method.sizes(run), method.training.learning_rate
+    return [
+        Model(int(t), int(t), method.steps, rate * method.rate_factors[r], sizes[j])
+        for j, r, t in zip(*np.unravel_index(order, method.shape), strict=True)
+    ]
+
+
 def best_trials(method: Capacity, row: Mapping[str, Any]) -> list[Model]:
     """The trials of a row that came to know the largest parts, the largest first."""
     trials = enumerate(method.all_trials(row))
@@ -97,6 +112,9 @@ def train_again(run: Run, chosen: Sequence[Model]) -> Iterator[Any]:
     plain = method.training
     for model in chosen:
         whole: Any = method.tasks(run)[model.table]
+        budget = board.find_budget(whole)
+        if budget and model.n_examples <= budget:
+            whole = families.task(budget, whole.seed)
         again = Run(
             task=whole.replace(n_sequences=model.n_examples),
             architecture=run.architecture,
@@ -130,7 +148,11 @@ def certify(
     """Writes the certificates of an entry, and yields what they know."""
     run = from_cells(row)
     method = method_of(run)
-    about = {"run_id": run.run_id, "family": run.architecture.family, "track": board.track_of(row)}
+    about = {
+        "run_id": run.run_id,
+        "family": run.architecture.family,
+        "track": typical.track_of(row),
+    }
     of_whole = load_kept(run, runs) or train_again(
         run, best_models(method, row, run.task.n_examples)
     )
@@ -143,6 +165,17 @@ def certify(
         if thresholds.is_complete(known, each.first or run.task.n_examples):
             yield {**about, "of": PART, **counting.certify(certificates.save(each, folder))}
             return
+
+
+def certify_peak(row: Mapping[str, Any], folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Writes the certificate of the best model of a peak, and yields what it knows."""
+    run = from_cells(row)
+    about = {"run_id": run.run_id, "family": run.architecture.family, "track": board.track_of(row)}
+    again = train_again(run, best_of_grid(run, row))
+    counted = [(counting.count(each)["bits"], i, each) for i, each in enumerate(again)]
+    if counted:
+        best = max(counted)[2]
+        yield {**about, "of": PEAK, **counting.certify(certificates.save(best, folder))}
 
 
 def construct(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
@@ -176,7 +209,8 @@ def construct(budget: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
 def entry(row: Any) -> tuple[Any, ...]:
     """The entry of a row: its track, budget and architecture."""
     cells = (row.get(name) for name in architecture_columns())
-    return row["track"], row["n_sequences"], *(None if pd.isna(cell) else cell for cell in cells)
+    budget = capacity_summary.budget(row["n_params"])
+    return row["track"], budget, *(None if pd.isna(cell) else cell for cell in cells)
 
 
 def select_best(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -193,8 +227,9 @@ def select_best(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def page(found: pd.DataFrame) -> str:
     """The page of certified capacities."""
     order = ["budget", "bits_per_parameter"]
-    found = found.assign(budget=found["n_sequences"]).sort_values(order, ascending=False)
-    whole, part, proof = (found[found["of"] == of] for of in (WHOLE, PART, PROOF))
+    found = found.assign(budget=found["n_params"].map(capacity_summary.budget))
+    found = found.sort_values(order, ascending=False)
+    whole, part, at_peak, proof = (found[found["of"] == x] for x in (WHOLE, PART, PEAK, PROOF))
     of_entry = {entry(row): row["n_examples"] for row in part.to_dict("records")}
     largest = pd.Series([of_entry.get(entry(row)) for row in whole.to_dict("records")], whole.index)
     parts = [
@@ -210,6 +245,13 @@ def page(found: pd.DataFrame) -> str:
         "overfull set ([precision](../blocks/precision.md) has some that were).",
         _table(whole, {"largest part known to 99%": largest}),
     ]
+    if not at_peak.empty:
+        parts += [
+            "## At the peak",
+            "The best models of [board/peak](../full/board/peak.md), of sets of any size, trained "
+            "again.",
+            _table(at_peak, {"set": at_peak["n_examples"]}),
+        ]
     if not proof.empty:
         parts += [
             "## Weights of proofs",
@@ -244,25 +286,35 @@ def main(parts: Sequence[str], runs: results.Path) -> None:
     Weights replace those that were found before only where they know more.
 
     Args:
-      parts: budgets, "proof", "new" or "kept", to which it keeps; all without any.
+      parts: budgets, "proof", "new", "kept" or "peaks", to which it keeps; all without any.
       runs: the folder of runs that may have kept weights.
     """
-    rows: list[Any] = published("board/typical").to_dict("records")
-    entries = [{**row, "track": track} for row in rows if (track := board.track_of(row))]
+    of_both = (("board/typical", typical.track_of), ("board/peak", board.track_of))
+    rows: dict[str, list[Any]] = {name: published(name).to_dict("records") for name, _ in of_both}
+    of_typical, of_peak = (
+        [{**row, "track": track} for row in rows[name] if (track := track_of(row))]
+        for name, track_of in of_both
+    )
     found: list[Any] = pd.read_csv(FOLDER / "certified.csv").to_dict("records")
     budgets = {int(part) for part in parts if part.isdigit()} or {
-        int(row["n_examples"]) for row in entries
+        int(row["n_examples"]) for row in of_typical
     }
     made: list[Iterable[Mapping[str, Any]]] = []
-    if "proof" not in parts:
-        known = {entry(row) for row in found if row["of"] != PROOF} if "new" in parts else set()
+    if not {"proof", "peaks"} & set(parts):
+        of_runs = [row for row in found if row["of"] in (WHOLE, PART)]
+        known = set(map(entry, of_runs)) if "new" in parts else set()
         counted = {row["run_id"] for row in found}
-        for row in entries:
+        for row in of_typical:
             has_kept = results.weights_path(runs, row["run_id"]).exists()
             left_out = "kept" in parts and (row["run_id"] in counted or not has_kept)
             if row["n_examples"] in budgets and entry(row) not in known and not left_out:
                 made.append(certify(row, FOLDER / "weights", runs))
-    if not {"new", "kept"} & set(parts):
+    if not {"proof", "new", "kept"} & set(parts):
+        counted = {row["run_id"] for row in found}
+        for row in of_peak:
+            if capacity_summary.budget(row["n_params"]) in budgets and row["run_id"] not in counted:
+                made.append(certify_peak(row, FOLDER / "weights"))
+    if not {"new", "kept", "peaks"} & set(parts):
         made += (construct(budget, FOLDER / "weights") for budget in sorted(budgets))
     # Each takes minutes: what was found stays if a later one fails.
     for of_entry in made or [()]:

@@ -3,14 +3,15 @@
 `board/typical` measures all entries on sets of as many associations as parameters, more than any
 model holds: there training settles for fewer bits than at its best size. Here the six main families
 learn sets of up to six sizes at four learning rates, every setting on the same label tables, and
-the most is their capacity. Shapes are those of `board/typical`, which were chosen on sets as large
-as the budget.
+the most is their capacity, by which the board ranks. Shapes are those of `board/typical`, which
+were chosen on sets as large as the budget. Preset `entries` has all other families.
 
 Expected: the most lies where some 95% are known, at half to three quarters of the parameters, and
 attention alone gains more by it than the MLP.
 
     memobench run board/peak --preset=quick
     memobench report board/peak --preset=quick
+    memobench leaderboard
 """
 
 import dataclasses
@@ -20,29 +21,22 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench.board import capacity_summary, families
+from memobench.board import capacity_summary, peak
 from memobench.board import table as board
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.board import shapes, typical
-from memobench.methods.peak import Peak
 from memobench.methods.thresholds import FAILING
 from memobench.report import tables
 from memobench.report.answer import WIDE
 from memobench.report.drawing import key, legend, subplots
 from memobench.report.peak_answer import compare, estimate, find_best, name_peaks
 from memobench.report.style import styles_of
-from memobench.tasks.associations import Associations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Sizes of sets over parameters, as far as there are so many pairs of tokens.
-SHARES = (0.375, 0.5, 0.625, 0.75, 1.0, 1.25)
-RATE_FACTORS = (1.0, 2.0, 5.0, 10.0)
-# Label tables of each budget.
-TABLES = {256: 24, 512: 16, 1024: 12, 2048: 10, 4096: 8, 8192: 4}
 PRESETS = {
     "quick": (256, 512),
     "full": (256, 512, 1024),
@@ -78,17 +72,16 @@ def runs(
 ) -> Iterator[Run]:
     """Shapes of each budget on sets of every size, at every learning rate."""
     for budget in budgets:
-        n_tokens = families.VOCAB_SIZES[budget]
-        sizes = [round(x * budget) for x in SHARES if round(x * budget) <= n_tokens**2]
-        task = Associations(vocab_size=n_tokens, n_sequences=sizes[-1])
-        method = Peak(
-            training=board.TRAININGS[board.EXACT],
-            shares=tuple(size / sizes[-1] for size in sizes),
-            rate_factors=RATE_FACTORS,
-            tables=TABLES[budget],
-        )
         for shape in of(budget):
-            yield Run(task=task, architecture=shape, method=method)
+            yield board.run(shape, budget)
+
+
+def _entry() -> Iterator[Run]:
+    """The cheapest run that the board ranks, of the family that knows most."""
+    for shape in shapes.standard(256, "narrow"):
+        if shape.side[0] == capacity_summary.SIDES[2]:
+            fewest = peak.method(256).replace(tables=peak.LEAST_TABLES)
+            yield dataclasses.replace(board.run(shape, 256), method=fewest)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,8 +127,8 @@ class Peaks(Drawing):
         found = name_peaks(table)
         if found.empty:
             return []
-        rate = board.TRAININGS[board.EXACT].learning_rate
-        rates = ", ".join(f"{rate * factor:g}" for factor in RATE_FACTORS)
+        rate = peak.TRAINING.learning_rate
+        rates = ", ".join(f"{rate * factor:g}" for factor in peak.RATE_FACTORS)
         lines, names = ratios(found), set(found["name"])
         left_out = names - {*select_drawn(found)["name"]}
         return [
@@ -181,10 +174,7 @@ def ratios(found: pd.DataFrame) -> list[str]:
     attention, mlp, _ = capacity_summary.SIDES
     for budget, best in find_best(found).items():
         rows = found[found["budget"] == budget]
-        at_budget = [
-            max(_at_budget(row) for row in rows[rows["side"] == side].to_dict("records"))
-            for side in (attention, mlp)
-        ]
+        at_budget = [rows["of_budget"][rows["side"] == side].max() for side in (attention, mlp)]
         line = (
             f"At {budget:,} parameters the best attention alone holds "
             f"{_format_ratio(best[attention], best[mlp])} times the bits of the best MLP, each at "
@@ -208,12 +198,6 @@ def forms(found: pd.DataFrame) -> str:
     return tables.markdown(shown.rename(columns={"entry": f"{budget:,} parameters"}), {})
 
 
-def _at_budget(row: Any) -> float:
-    """Mean bits per parameter of the set whose size is nearest to the budget."""
-    place = min(range(len(row["sizes"])), key=lambda j: abs(row["sizes"][j] - row["budget"]))
-    return row["means"][place]
-
-
 def format_peaks(found: pd.DataFrame) -> pd.DataFrame:
     """The columns of a table of peaks for people."""
     rows: list[Any] = found.to_dict("records")
@@ -235,7 +219,7 @@ def format_peaks(found: pd.DataFrame) -> pd.DataFrame:
             "known there": [f"{row['known']:.1%}" for row in rows],
             "failed": [f"{row['failed']} of {row['tables']}" for row in rows],
             "bits / parameter of a set as large as the budget": [
-                f"{_at_budget(row):.3f}" for row in rows
+                f"{row['of_budget']:.3f}" for row in rows
             ],
         }
     )
@@ -245,7 +229,7 @@ EXPERIMENT = Experiment(
     name="board/peak",
     title="Bits per parameter against the size of the set",
     presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()}
-    | {"entries": functools.partial(runs, ENTRIES, entries)},
+    | {"entries": functools.partial(runs, ENTRIES, entries), "entry": _entry},
     left_out="the budget of 1,024 parameters",
     figure=Peaks(),
 )

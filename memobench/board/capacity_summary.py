@@ -104,12 +104,20 @@ def _row(run: Any) -> dict[str, Any]:
     }
     if len(steps_K) > 1:
         found |= _estimate_columns("gain", estimates.estimate_gain(bits_KxTxS))
-    trials = [thresholds.Trial(n, bool(known)) for n, known in parse_list(run["complete_trials"])]
-    if trials and not np.isnan(guessing):
-        possible = thresholds.threshold_range(known_TxS.mean(), n, guessing)
-        found |= _estimate_columns("half_99", thresholds.fit_half_known(trials, possible))
+    if half := estimate_half_known(run):
+        found |= _estimate_columns("half_99", half)
         found["rate_of_sets"] = run.get("trial_rate")
     return found
+
+
+def estimate_half_known(run: Any) -> thresholds.Estimate | None:
+    """The examples that half of the trainings of a Capacity know to 99%; None without trials."""
+    trials = [thresholds.Trial(n, bool(known)) for n, known in parse_list(run["complete_trials"])]
+    guessing = float(analysis.chance(pd.DataFrame([run])).iloc[0])
+    if not trials or np.isnan(guessing):
+        return None
+    known, n = models(run, "rung_known")[-1].mean(), int(run["n_examples"])
+    return thresholds.fit_half_known(trials, thresholds.threshold_range(known, n, guessing))
 
 
 def family(run: Any) -> str:

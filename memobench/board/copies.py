@@ -9,6 +9,8 @@ import jax
 import numpy as np
 
 from memobench import certificates
+from memobench.board import families
+from memobench.board.table import find_budget
 from memobench.certificates import Certificate, counting
 from memobench.common import folders, settings
 from memobench.common.errors import UserError
@@ -26,12 +28,12 @@ Weights = tuple[pathlib.Path, Certificate]
 @functools.lru_cache(maxsize=16)
 @settings.pin
 def normalized_outputs(certificate: Certificate) -> np.ndarray:
-    """The outputs of weights on all examples of their task, of norm 1.
+    """The outputs of weights on all examples of their set of the board, of norm 1.
 
     It is the same for weights whose neurons or heads are in another order, whose embeddings are
     shifted along what answers do not depend on, and of a wider model with weights of zero.
     """
-    whole = dataclasses.replace(certificate, first=None)
+    whole = dataclasses.replace(certificate, task=_shared_set(certificate.task), first=None)
     data, variables = jax.tree.map(np.asarray, (whole.task.sample(), whole.variables()))
     output_TxC = counting.outputs(whole, variables, data)
     # Answers do not depend on what is added to all choices of an example.
@@ -42,9 +44,16 @@ def normalized_outputs(certificate: Certificate) -> np.ndarray:
 def find_original(certificate: Certificate, others: Iterable[Weights]) -> pathlib.Path | None:
     """The first file of others whose weights compute what these do; None without one."""
     for path, other in others:
-        if other.task == certificate.task and _are_same(certificate, other):
+        is_alike = _shared_set(other.task) == _shared_set(certificate.task)
+        if is_alike and _are_same(certificate, other):
             return path
     return None
+
+
+def _shared_set(task: Task) -> Task:
+    """The set as large as the budget, whose examples are also the first ones of a peak's."""
+    budget = find_budget(task)
+    return task if budget is None else families.task(budget, task.seed)
 
 
 def _are_same(certificate: Certificate, other: Certificate) -> bool:
@@ -57,6 +66,7 @@ def load_published(tasks: Collection[Task], submitted: bool = False) -> list[Wei
     What cannot be read, such as weights of code that was not loaded, is left out.
     """
     found, folder = [], folders.published()
+    sets = set(map(_shared_set, tasks))
     paths = sorted((folder / "board" / "weights").glob(f"*{certificates.SUFFIX}"))
     if submitted:
         paths += sorted((folder / "submissions").glob(f"*/*{certificates.SUFFIX}"))
@@ -65,6 +75,6 @@ def load_published(tasks: Collection[Task], submitted: bool = False) -> list[Wei
             other, _ = certificates.read(path, follow=False)
         except UserError:
             continue
-        if other.task in tasks:
+        if _shared_set(other.task) in sets:
             found.append((path, other))
     return found

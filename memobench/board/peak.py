@@ -4,6 +4,8 @@ A set that is too small holds few bits, and on one that is too large training se
 the model can hold. The most lies between, at a size that differs from model to model, and so does
 the best learning rate.
 
+The board ranks by it, of runs of one grid: the task and the method of each budget.
+
 Shape letters: J set sizes, R learning rates, T label tables.
 """
 
@@ -15,18 +17,61 @@ import pandas as pd
 import scipy.stats
 
 from memobench.analysis.statistics import CONFIDENCE
-from memobench.board import capacity_summary
-from memobench.common.errors import require
+from memobench.board import capacity_summary, families
+from memobench.common.errors import name_place, require
 from memobench.core.architecture import Architecture
 from memobench.core.cells import from_cells
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate, count_failed
+from memobench.methods.training import Training
 from memobench.store.rows import parse_list
+from memobench.tasks.associations import Associations
+
+# How every model of the board is trained.
+TRAINING = Training(protocol="exact", batch_size=None)
+# Sizes of sets over parameters, as far as there are so many pairs of tokens.
+SHARES = (0.375, 0.5, 0.625, 0.75, 1.0, 1.25)
+RATE_FACTORS = (1.0, 2.0, 5.0, 10.0)
+# Label tables of each budget, of seeds 0, 1, .., which nobody chooses.
+TABLES = dict.fromkeys(families.VOCAB_SIZES, 6)
+TABLES |= {256: 24, 512: 16, 1024: 12, 2048: 10, 4096: 8, 8192: 4}
 
 # With fewer sizes nothing lies between a set that is too small and one that is too large.
 LEAST_SIZES = 3
 # With fewer label tables half of them say nothing of their spread.
 LEAST_TABLES = 4
+
+
+def sizes(budget: int) -> list[int]:
+    """The examples of each set of a budget, rising.
+
+    >>> sizes(256)
+    [96, 128, 160, 192, 256]
+    """
+    most = families.task(budget).vocab_size ** 2
+    return [n for share in SHARES if (n := round(share * budget)) <= most]
+
+
+def task(budget: int, seed: int = 0) -> Associations:
+    """The largest set of a budget; the others are its first examples.
+
+    Raises UserError for a budget that the board does not have.
+    """
+    return families.task(budget, seed).replace(n_sequences=sizes(budget)[-1])
+
+
+def method(budget: int) -> Peak:
+    """The grid of a budget.
+
+    Raises UserError for a budget that the board does not have.
+    """
+    of_budget = sizes(budget)
+    return Peak(
+        training=TRAINING,
+        shares=tuple(size / of_budget[-1] for size in of_budget),
+        rate_factors=RATE_FACTORS,
+        tables=TABLES[budget],
+    )
 
 
 class PeakEstimate(NamedTuple):
@@ -127,12 +172,13 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
       table: of runs; those of other methods are left out.
 
     Returns:
-      Columns: budget, family, entry, side and heads (`Architecture.side`), n_params, vocab_size,
-      steps, tables; bits, the peak per parameter, with bits_low and bits_high; n_examples,
-      learning_rate and known, the size of set and the rate there and the share that is known of
-      it; failed, the trainings there that know less than FAILING of their median; sizes, means and
-      errors, lists of all sizes, their mean bits per parameter and half intervals; rank_low and
-      rank_high within a budget, as those of the board.
+      Columns: run_id; by, the submitter, if the table has it; budget, family, entry; model, the
+      architecture; side and heads (`Architecture.side`), n_params, vocab_size, steps, tables; bits,
+      the peak per parameter, with bits_low and bits_high; n_examples, learning_rate and known, the
+      size of set and the rate there and the share that is known of it; failed, the trainings there
+      that know less than FAILING of their median; sizes, means and errors, lists of all sizes,
+      their mean bits per parameter and half intervals; of_budget, the mean of the size nearest to
+      the budget; rank_low and rank_high within a budget, as those of the board.
 
     Raises UserError for a row whose lists are not those of its run.
     """
@@ -140,7 +186,7 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
     made = [(run, capacity_summary.architecture(run)) for run in runs.to_dict("records")]
     found = [_row(run, architecture) for run, architecture in made if architecture is not None]
     if not found:
-        return pd.DataFrame(columns=["budget", "family", "entry", "bits"])
+        return pd.DataFrame(columns=["budget", "family", "entry", "model", "bits"])
     budgets = pd.DataFrame(found).groupby("budget", sort=True)
     ranked = [capacity_summary.rank_entries(of_budget) for _, of_budget in budgets]
     return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")
@@ -148,34 +194,33 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
 
 def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
     made = from_cells(run)
-    method: Any = made.method
-    bits_JxRxT, known_JxRxT = (
-        np.array(parse_list(run[name]), float) for name in ("size_bits", "size_known")
-    )
-    require(
-        bits_JxRxT.shape == known_JxRxT.shape == method.shape,
-        f"run {run['run_id']}: size_bits and size_known must have {method.shape} numbers, by set "
-        f"size, learning rate and label table, got {bits_JxRxT.shape} and {known_JxRxT.shape}. "
-        "Delete the row.",
-    )
+    of_run: Any = made.method
+    lists = {name: parse_list(run[name]) for name in of_run.row_columns()}
+    with name_place(f"run {run['run_id']}"):
+        of_run.check_lists(made, lists)
+    bits_JxRxT, known_JxRxT = (np.array(value, float) for value in lists.values())
     found = peak(bits_JxRxT / run["n_params"])
-    sizes = method.sizes(made)
+    size_J, means_J = of_run.sizes(made), found.value_JxT.mean(axis=-1)
+    budget = capacity_summary.budget(int(run["n_params"]))
     side, heads = architecture.side
-    of_best_T = bits_JxRxT[found.size, found.rate]
     return {
-        "budget": capacity_summary.budget(int(run["n_params"])),
+        "run_id": run["run_id"],
+        "by": run.get("by"),
+        "budget": budget,
         "family": capacity_summary.family(run),
         "entry": " ".join(architecture.shown_sizes),
+        "model": architecture,
         "side": side,
         "heads": heads,
         **{name: int(run[name]) for name in ("n_params", "vocab_size", "steps", "tables")},
         **dict(zip(("bits", "bits_low", "bits_high"), found.estimate, strict=True)),
         "bits_T": found.value_T,
-        "n_examples": sizes[found.size],
-        "learning_rate": method.training.learning_rate * method.rate_factors[found.rate],
-        "known": known_JxRxT[found.size, found.rate].mean() / sizes[found.size],
-        "failed": count_failed(of_best_T),
-        "sizes": sizes,
-        "means": found.value_JxT.mean(axis=-1).tolist(),
+        "n_examples": size_J[found.size],
+        "learning_rate": of_run.training.learning_rate * of_run.rate_factors[found.rate],
+        "known": known_JxRxT[found.size, found.rate].mean() / size_J[found.size],
+        "failed": count_failed(bits_JxRxT[found.size, found.rate]),
+        "sizes": size_J,
+        "means": means_J.tolist(),
         "errors": half_width(found.value_JxT).tolist(),
+        "of_budget": means_J[np.abs(np.array(size_J) - budget).argmin()],
     }

@@ -1,8 +1,9 @@
 """The standard board: its columns, entries and rows, of typical capacities and certified weights.
 
-Version v2, never mixed with another. A row is an architecture at a budget of parameters, all
-counted, on a track. Tracks of training say what is typical: means over label tables with their
-intervals. The others say what weights can do: weights that were run, whoever found them.
+Version v3, never mixed with another. A row is an architecture at a budget of parameters, all
+counted, on a track. The track of training says what is typical: the most over set sizes of means
+over label tables, with its interval. The others say what weights can do: weights that were run,
+whoever found them.
 """
 
 import dataclasses
@@ -15,85 +16,67 @@ import numpy as np
 import pandas as pd
 
 from memobench.analysis import theorems
-from memobench.board import capacity_summary, families
+from memobench.analysis.freedom import count_freedom
+from memobench.board import capacity_summary, families, peak
 from memobench.checks import architectures as checking
 from memobench.common.errors import UserError, escape_unprintable, in_a_line, require, short_repr
 from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.architecture import Architecture
-from memobench.core.cells import OF_RUNS, from_cells
+from memobench.core.cells import from_cells
 from memobench.core.columns import Column
 from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.methods.capacity import Capacity
-from memobench.methods.thresholds import FAILING, is_complete
+from memobench.methods.peak import Peak
+from memobench.methods.thresholds import FAILING, Estimate, is_complete
 from memobench.methods.training import Training
 from memobench.store.rows import PROVENANCE, architecture_columns, parse_list
 from memobench.tasks.associations import Associations
 
 _log = logging.getLogger("memobench")
 
-VERSION = "v2"
+VERSION = "v3"
 # What pages put behind a number of trainings of which many fail.
 FAILED = "†"
-# Half an interval over its mean that entries aim at.
-PRECISION = 0.02
 # Submitters of our rows, and of those of the user's folder.
 OWN, YOURS = capacity_summary.OWN, "you"
-EXACT, PUBLISHED, CONSTRUCTED, OPEN = "exact", "published", "constructed", "open"
+EXACT, CONSTRUCTED, OPEN = "exact", "constructed", "open"
 # Of architectures that memobench does not have.
 OPEN_OWN = "own"
-# How models of a track are trained.
-TRAININGS = {EXACT: Training(protocol="exact", batch_size=None), PUBLISHED: Training()}
 TRACKS = {
-    EXACT: f"trained by the exact gradient, {TRAININGS[EXACT].steps:,} steps at the best learning "
-    "rate",
-    PUBLISHED: "trained by the published protocol of Dana et al. (2025)",
+    EXACT: f"trained by the exact gradient, {peak.TRAINING.steps:,} steps, at the set size and "
+    "learning rate of most bits",
     CONSTRUCTED: "weights of a proof, for as many associations as it promises",
     OPEN: "the best weights of each entry, found by any means",
     OPEN_OWN: "the same of architectures that memobench does not have, defined by submitted code",
 }
 # By how much, as a share, weights of others have to know more than those that they rank above.
 MARGIN = 0.02
-# Label tables of every budget: the more parameters, the less capacities spread. Their seeds are
-# 0, 1, .., which nobody chooses; certificates are of one of them.
+# Label tables of every budget on which weights count, of seeds 0, 1, ..: those of the trainings of
+# `board/typical`.
 TABLES = dict.fromkeys(families.VOCAB_SIZES, 6)
 TABLES |= {256: 96, 512: 40, 1024: 24, 2048: 12, 4096: 8}
-# Fewer decide nothing.
-LEAST_TABLES = 4
-# Less than twofold apart: of 3 and 10 alone an MLP of 1,024 parameters takes 10, with which some
-# initial weights fail. It then knows 4% less than with 5.5, and spreads eight times as much.
-RATE_FACTORS = (3.0, 5.5, 10.0)
+# The sets of the board with their budgets: as many associations as parameters, and those of peaks.
+_SETS: dict[Task, int] = {
+    of(budget): budget for of in (families.task, peak.task) for budget in families.VOCAB_SIZES
+}
 
 
-def run(
-    architecture: Architecture,
-    budget: int,
-    track: str = EXACT,
-    inits: int = 1,
-    pilots: int | None = None,
-) -> Run:
+def run(architecture: Architecture, budget: int) -> Run:
     """The run that puts an architecture on the board.
 
-    Larger models have fewer tables, pilots and trials. Where initial weights spread, `inits` of
-    each table narrow the interval, and more `pilots` of each learning rate choose it, if they are
-    not given.
-
     Raises:
-      UserError: the budget or track is unknown, or the parameters miss the budget.
+      UserError: the budget is unknown, or the parameters miss it.
 
     >>> from memobench.models.transformer import MLP
     >>> run(MLP(d_model=3, d_head=3, d_mlp=17, heads="full"), budget=256).method.tables
-    96
+    24
     """
-    task = families.task(budget)
+    task = peak.task(budget)
     require(
         isinstance(architecture, Architecture),
         f"architecture must be a spec such as MLP(..), got {short_repr(architecture)}.",
-    )
-    require(
-        isinstance(track, str) and track in TRAININGS,
-        f"track must be one of training, {' or '.join(TRAININGS)}, got {track!r}.",
     )
     checking.require_sound([(architecture, task)])
     n_params, _ = models.count_parameters(architecture.module_for(task), task.context_length)
@@ -102,29 +85,7 @@ def run(
         fit = families.sizes_that_fit(architecture, budget)
         such = f", such as {' or '.join(fit)}" * bool(fit)
         raise UserError(f"architecture {architecture.name}: {reason.rstrip('.')}{such}.")
-    if track == PUBLISHED:
-        method = Capacity(
-            training=TRAININGS[track],
-            rate_factors=(1.0,),
-            tables=16,
-            inits=inits,
-            pilots=1,
-            rungs=1,
-        )
-    else:
-        small = budget <= 1024
-        method = Capacity(
-            training=TRAININGS[track],
-            rate_factors=RATE_FACTORS,
-            tables=TABLES[budget],
-            inits=inits,
-            # What spreads has rates that few pilots cannot tell apart.
-            pilots=max(12 if small else 4, min(4 * inits, 32)) if pilots is None else pilots,
-            threshold_trials=32 if budget <= 2048 else 16,
-            trial_pilots=24 if small else 12,
-            give_up="late",
-        )
-    return Run(task=task, architecture=architecture, method=method)
+    return Run(task=task, architecture=architecture, method=peak.method(budget))
 
 
 # --- Columns ----------------------------------------------------------------------------------
@@ -182,6 +143,19 @@ class BoardColumn:
         return str(cell) if self.digits is None else f"{cell:,.{self.digits}f}".replace("inf", "∞")
 
 
+class SetColumn(BoardColumn):
+    """A column of sizes of sets, which says where one is the largest of its budget."""
+
+    def text(self, row: Mapping[Any, Any]) -> str:
+        """The text of it on pages.
+
+        >>> COLUMNS["set_size"].text({"set_size": 256.0, "budget": 256})
+        '256 (edge)'
+        """
+        is_edge = row.get(self.name) == peak.sizes(row["budget"])[-1]
+        return super().text(row) + " (edge)" * is_edge
+
+
 class RankColumn(BoardColumn):
     """A column of ranks, of which a range is all."""
 
@@ -226,29 +200,43 @@ COLUMNS: dict[str, BoardColumn] = {
         _measure(
             "bits_per_parameter",
             "bits / parameter",
-            "mean bits of an overfull set after the last step, with 95% interval; "
-            f"{FAILED} where a tenth of the trainings or more fail: they know less than "
+            "the most over set sizes and learning rates of means over label tables, with a 95% "
+            "interval: half of the tables choose the size and rate at which the other half counts; "
+            f"{FAILED} where a tenth of the trainings there or more fail: they know less than "
             f"{FAILING:.0%} of their median",
             3,
             of_range=True,
             failed=0.1,
         ),
+        SetColumn(
+            "set_size",
+            "set size",
+            "associations of the set on which it knows most; (edge) where that is the largest one",
+            0,
+            first=True,
+        ),
+        BoardColumn("set_size_per_parameter", "set / parameters", "the same over parameters", 2),
+        BoardColumn("share_known", "known", "share of that set that is known, a mean", 2, True),
         _measure(
+            "overfull_bits_per_parameter",
+            "overfull bits / parameter",
+            "mean bits / parameter of a set as large as the budget",
+            3,
+        ),
+        BoardColumn(
             "bits_per_degree_of_freedom",
             "bits / degree of freedom",
-            "the same over the dimensions of the set of functions that the weights can have; – "
-            "where they differ between weights",
+            "bits at the peak over the dimensions of the set of functions that the weights can "
+            "have; – where they differ between weights",
             3,
-            of_range=True,
         ),
         _measure(
             "half_99",
             "half know",
-            "associations of which half of the trainings come to know 99%, with 95% interval; "
-            f"{FAILED} where a fifth of them or more fail on any set",
+            "associations of which half of the trainings come to know 99%, with 95% interval, "
+            "where board/typical measured it",
             0,
             of_range=True,
-            failed=0.2,
         ),
         _measure(
             "certified_bits_per_parameter",
@@ -270,30 +258,14 @@ COLUMNS: dict[str, BoardColumn] = {
             3,
         ),
         BoardColumn("n_params", "parameters", "all of them", 0, first=True),
-        _measure(
-            "gain",
-            "gain",
-            "bits over those after a quarter of the steps, with 95% interval; above 1 more steps "
-            "may know more",
-            3,
-            of_range=True,
-            first=False,
-        ),
-        _measure(
-            "memorized",
-            "associations",
-            "known beyond guessing, a mean, with 95% interval",
-            0,
-            of_range=True,
-            first=False,
-        ),
         BoardColumn(
-            "failed", "fail", f"share of trainings that know under {FAILING:.0%} of the median", 2
+            "failed",
+            "fail",
+            f"share of trainings at the peak that know under {FAILING:.0%} of their median",
+            2,
         ),
-        _of_rows(OF_RUNS["steps"], "steps", 0),
         BoardColumn("tables", "tables", "label tables", 0),
-        BoardColumn("inits", "starts", "initial weights of each label table", 0),
-        BoardColumn("learning_rate", "learning rate", "that pilots chose", 4),
+        BoardColumn("learning_rate", "learning rate", "at the peak", 4),
         BoardColumn("by", "by", "who found the weights; `you` for those of your folder"),
         BoardColumn("theorem", "theorem", "whose proof makes the weights"),
         BoardColumn("weights", "weights", "the file of the best weights"),
@@ -339,8 +311,9 @@ def build(runs: pd.DataFrame, certified: Iterable[Mapping[str, Any]] = ()) -> pd
     """The board's rows, by budget and track, the first rank first.
 
     Args:
-      runs: those of Capacities on the board's sets; others are left out. A column `by` says whose
-        they are, memobench's own without it.
+      runs: of them Peaks on the board's grid are entries, and Capacities on its sets say which
+        sets half of the trainings know; others are left out. A column `by` says whose they are,
+        memobench's own without it.
       certified: a row for every file of weights, as `certificates.counting.certify` gives it.
         Columns `submitter`, memobench without it, `track`, open without it, `weights` (the path
         that pages link to) and `theorem` say more.
@@ -351,14 +324,14 @@ def build(runs: pd.DataFrame, certified: Iterable[Mapping[str, Any]] = ()) -> pd
     theorems.check(runs)
     best = _best_weights(certified)
     rows = [_row(key, {**row, **best.get(key, {})}) for key, row in _training_entries(runs)]
-    rows += [_row(key, row) for key, row in best.items() if key.track not in TRAININGS]
+    rows += [_row(key, row) for key, row in best.items() if key.track != EXACT]
     options = [name for name in architecture_columns() if name not in names()]
     board = pd.DataFrame(rows, columns=[*names(), *options])
     known = -board[MAIN].bfill(axis=1).iloc[:, 0].astype(float)
     board = board.assign(place=board["track"].map(list(TRACKS).index), known=known)
     board = board.assign(**_ranks(board))
     # Means are in order; of weights those that others have to pass come first.
-    is_weights = ~board["track"].isin(TRAININGS)
+    is_weights = board["track"] != EXACT
     first = board["rank_low"].where(is_weights, 0)
     board = board.assign(first=first, is_others=is_weights & (board["by"] != OWN))
     shown = [*names(), *(name for name in options if board[name].notna().any())]
@@ -388,7 +361,7 @@ def _ranks(board: pd.DataFrame) -> pd.DataFrame:
     Shape letters: E entries of a budget and track.
     """
     ranks = board[COLUMNS["rank"].names].astype(float)
-    weights = board[~board["track"].isin(TRAININGS)]
+    weights = board[board["track"] != EXACT]
     for _, rows in weights.groupby(["budget", "track"]):
         known_E = rows["certified_bits_per_parameter"].to_numpy(float)
         is_ours_E = (rows["by"] == OWN).to_numpy()
@@ -401,62 +374,90 @@ def _ranks(board: pd.DataFrame) -> pd.DataFrame:
 
 
 def _training_entries(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]]]:
-    """The entries on tracks of training."""
-    measured = capacity_summary.capacity_runs(runs).copy()
-    if "by" not in measured:
-        measured["by"] = OWN
+    """The entries on the track of training."""
+    if "by" not in runs:
+        runs = runs.assign(by=OWN)
+    measured = runs[(runs["status"] == "ok") & runs["method"].isin([Peak.name, Capacity.name])]
     measured = measured.drop_duplicates(_SAME)
     records: list[Any] = measured.to_dict("records")
-    tracks = np.array([track_of(row) for row in records], object)
-    for track in TRAININGS:
-        of_track = measured[tracks == track]
-        rows: dict[Any, Any] = of_track.set_index(_SAME).to_dict("index")
-        summaries: list[Any] = capacity_summary.summarize(of_track).to_dict("records")
-        for found in summaries:
-            row = rows[found["run_id"], found["by"]] | {"run_id": found["run_id"]}
-            per = {
-                f"bits_per_parameter{end}": found[f"bits{end}"] / row["n_params"]
-                for end in ("", "_low", "_high")
-            }
-            per |= {f"gain{end}": found.get(f"gain{end}") for end in ("", "_low", "_high")}
-            per |= {
-                f"bits_per_degree_of_freedom{end}": found[f"bits{end}"]
-                / found["degrees_of_freedom"]
-                for end in ("", "_low", "_high")
-            }
-            per |= {"learning_rate": found["rate"]}
-            per |= {"failed": found["failed"] / (found["tables"] * found["inits"])}
-            architecture = from_cells(row).architecture
-            key = _Key(track, found["budget"], found["by"], architecture)
-            yield key, {**row, **found, **per}
+    entries = [row for row in records if track_of(row)]
+    half_known = {_key(row): each for row in records if (each := _estimate_half_known(row))}
+    rows = {(row["run_id"], row["by"]): row for row in entries}
+    table = pd.DataFrame(entries, columns=runs.columns)
+    summaries: list[Any] = peak.peaks(table).to_dict("records")
+    for found in summaries:
+        row = rows[found["run_id"], found["by"]]
+        key, freedom = _key(row), count_freedom(row)
+        row |= {name: found[name] for name in ("rank_low", "rank_high", "learning_rate")}
+        for end in ("", "_low", "_high"):
+            row[f"bits_per_parameter{end}"] = found[f"bits{end}"]
+        row |= zip(COLUMNS["half_99"].names, half_known.get(key, ()), strict=False)
+        row |= {
+            "bits_per_degree_of_freedom": found["bits"] * row["n_params"] / freedom,
+            "set_size": found["n_examples"],
+            "set_size_per_parameter": found["n_examples"] / row["n_params"],
+            "share_known": found["known"],
+            "overfull_bits_per_parameter": found["of_budget"],
+            "failed": found["failed"] / found["tables"],
+        }
+        yield key, row
+
+
+def _key(row: Mapping[str, Any]) -> _Key:
+    """The entry of a row of training."""
+    made = from_cells(row)
+    return _Key(EXACT, _SETS[made.task.replace(seed=0)], row["by"], made.architecture)
 
 
 def track_of(row: Mapping[str, Any]) -> str | None:
-    """The track of training that a Capacity's row is on; None where it is not an entry.
+    """The track of training that a Peak's row is on; None where it is not an entry.
 
-    A row is one where task and training are the board's, the parameters meet the budget, and the
-    label tables are those of seeds 0, 1, .., LEAST_TABLES of them at least.
+    A row is one where it is of the board's grid, the parameters meet the budget, and the label
+    tables are those of seeds 0, 1, .., as many as an estimate needs.
     """
+    if row["method"] != Peak.name or (made := _read(row)) is None:
+        return None
+    method: Any = made.method
+    if made.task.seed or placement_error(made.task, row["n_params"]):
+        return None
+    budget = _SETS[made.task]
+    is_of_grid = made.task == peak.task(budget) and method == peak.method(budget).replace(
+        tables=method.tables
+    )
+    return EXACT if is_of_grid and method.tables >= peak.LEAST_TABLES else None
+
+
+def is_of_overfull_set(row: Mapping[str, Any], training: Training = peak.TRAINING) -> bool:
+    """True for a Capacity's row of as many associations as its budget has parameters.
+
+    Of label tables 0, 1, .., and of models that are trained like this.
+    """
+    if row["method"] != Capacity.name or (made := _read(row)) is None:
+        return False
+    method: Any = made.method
+    is_placed = not made.task.seed and not placement_error(made.task, row["n_params"])
+    return (
+        is_placed
+        and made.task == families.task(_SETS[made.task])
+        and method.training == training
+        and method.tables >= peak.LEAST_TABLES
+    )
+
+
+def _estimate_half_known(row: Mapping[str, Any]) -> Estimate | None:
+    return capacity_summary.estimate_half_known(row) if is_of_overfull_set(row) else None
+
+
+def _read(row: Mapping[str, Any]) -> Run | None:
+    """The run of a row; None for one that cannot be read, with a warning."""
     if reason := reading_error(row):
         _log.warning("left out of the board: run %s: %s", row["run_id"], reason)
         return None
-    made = from_cells(row)
-    method: Any = made.method
-    if (
-        made.task.seed
-        or placement_error(made.task, row["n_params"])
-        or method.tables < LEAST_TABLES
-    ):
-        return None
-    for track, training in TRAININGS.items():
-        # The published protocol has its own learning rate.
-        if method.training == training and (track == EXACT or method.rate_factors == (1.0,)):
-            return track
-    return None
+    return from_cells(row)
 
 
 def reading_error(row: Mapping[str, Any]) -> str | None:
-    """The reason why a Capacity's row cannot be read, in a line; None where it can.
+    """The reason why the row of a Peak or a Capacity cannot be read, in a line; None where it can.
 
     Its kinds may be unknown, or its lists wrong.
     """
@@ -472,19 +473,23 @@ def reading_error(row: Mapping[str, Any]) -> str | None:
     return None
 
 
+def find_budget(task: Task) -> int | None:
+    """The budget of parameters that a set of the board is for; None for another set."""
+    # A user's kind may say of itself that it equals any other.
+    return _SETS.get(task.replace(seed=0)) if type(task) is Associations else None
+
+
 def placement_error(task: Task, n_params: int) -> str | None:
     """The reason why weights have no place on the board, in a line; None where they have one.
 
     >>> placement_error(families.task(512, seed=40), n_params=512)
     'task_seed must be one of the 40 label tables of 512 parameters, 0 to 39, got 40.'
     """
-    # A user's kind may say of itself that it equals any other.
-    budget = task.n_examples if type(task) is Associations else None
-    if budget not in TABLES or task != families.task(budget, task.seed):
+    if (budget := find_budget(task)) is None:
         sets = ", ".join(f"{n} tokens at {each:,}" for each, n in families.VOCAB_SIZES.items())
         return (
             "its task must be one of the board's, as many associations of pairs as parameters: "
-            f"{sets}."
+            f"{sets}; or the largest set of memobench.board.peak.task(budget)."
         )
     if task.seed >= TABLES[budget]:
         return (
@@ -513,11 +518,11 @@ def _best_weights(certified: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str
         if reason:
             _log.warning("left out of the board: %s: %s", row["file"], reason)
             continue
-        by = _text_or(row, "submitter", OWN)
-        budget = int(row["n_sequences"])
+        by, budget = _text_or(row, "submitter", OWN), _SETS[task.replace(seed=0)]
         opened = OPEN if own_code.in_tree(type(architecture)) else OPEN_OWN
         for track in dict.fromkeys((_text_or(row, "track", opened), opened)):
-            found.setdefault(_Key(track, budget, by, architecture), []).append(row)
+            if track in TRACKS:  # Weights of board v2 may be of one that is gone.
+                found.setdefault(_Key(track, budget, by, architecture), []).append(row)
     return {key: summarize_weights(rows) for key, rows in found.items()}
 
 

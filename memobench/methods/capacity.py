@@ -16,7 +16,7 @@ import collections
 import dataclasses
 import math
 from collections.abc import Hashable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +26,10 @@ from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import Column, by_name, choice, declare, integer
 from memobench.core.module import Module
 from memobench.core.run import Cost, Pack, Run
-from memobench.core.spec import MOST_SEED, kind, nested
+from memobench.core.spec import kind, nested
 from memobench.engine import Policy
 from memobench.methods.capacity_policy import CapacityPolicy
-from memobench.methods.subset_methods import SubsetMethod
+from memobench.methods.subset_methods import TablesMethod
 from memobench.methods.training import Training
 from memobench.methods.trial_schedule import PILOT_ROUNDS, ROUNDS
 from memobench.store.rows import parse_list
@@ -45,7 +45,7 @@ GROWTH = 4
 
 
 @kind("capacity")
-class Capacity(SubsetMethod):
+class Capacity(TablesMethod):
     """The capacity of an architecture: means over label `tables` and `inits` of each.
 
     Every model is one `training` on all examples of the task, with the labels of one table and
@@ -58,9 +58,6 @@ class Capacity(SubsetMethod):
     them know 99%. Their learning rate is that of the last rung, or is found as a rung's is: the one
     with which `trial_pilots` further trials find the largest set. See `methods.thresholds`.
     """
-
-    needs: ClassVar[tuple[str, ...]] = ("accuracy", "bits")
-    keeps_weights: ClassVar[bool] = True
 
     training: Training = nested(Training, "of every model", Training().exact())
     rate_factors: tuple[float, ...] = declare(
@@ -117,17 +114,6 @@ class Capacity(SubsetMethod):
     def lanes(self) -> int:
         """The number of models that are trained for every rung."""
         return self.tables * self.inits
-
-    def tasks(self, run: Run) -> list[Any]:
-        """The run's task with each of its label tables, of consecutive seeds."""
-        return [run.task.replace(seed=run.task.seed + k) for k in range(self.tables)]
-
-    def check_run(self, run: Run) -> None:
-        super().check_run(run)
-        require(
-            run.task.seed + self.tables <= MOST_SEED,
-            f"seed={run.task.seed} of the task leaves no room for tables={self.tables}; lower it",
-        )
 
     def cost(self, run: Run, module: Module | None = None) -> Cost:
         """Trainings that know all before the end are not foreseen."""
@@ -202,9 +188,8 @@ class Capacity(SubsetMethod):
         ]
 
     def row_columns(self) -> dict[str, Column]:
-        """The columns that a row of this method has, of those that such rows may have."""
         left_out = () if self.trial_pilots else _OF_TRIAL_PILOTS
-        return {x: column for x, column in self.columns_of_rows().items() if x not in left_out}
+        return {x: column for x, column in super().row_columns().items() if x not in left_out}
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,10 @@ from memobench.core.checkpoints import Checkpoints
 from memobench.core.columns import Column, by_name, declare, integer
 from memobench.core.module import Module
 from memobench.core.run import Cost, Pack, Run
-from memobench.core.spec import MOST_SEED, kind, nested
+from memobench.core.spec import kind, nested
 from memobench.engine import Policy
 from memobench.methods.capacity_policy import CapacityPolicy
-from memobench.methods.subset_methods import SubsetMethod
+from memobench.methods.subset_methods import TablesMethod
 from memobench.methods.training import Training
 from memobench.methods.trial_schedule import (
     Best,
@@ -38,16 +38,13 @@ SIZE = "size"
 
 
 @kind("peak")
-class Peak(SubsetMethod):
+class Peak(TablesMethod):
     """Bits of sets of several sizes: a training of each size, learning rate and label table.
 
     Every model is one `training` on the first examples of the task, `shares` of them, with the
     labels of one of the `tables` and `rate_factors` times the training's learning rate. Models of
     one label table begin with the same weights.
     """
-
-    needs: ClassVar[tuple[str, ...]] = ("accuracy", "bits")
-    keeps_weights: ClassVar[bool] = True
 
     training: Training = nested(Training, "of every model", Training().exact())
     shares: tuple[float, ...] = declare(
@@ -83,16 +80,8 @@ class Peak(SubsetMethod):
         task: Any = run.task
         return [round(share * task.n_examples) for share in self.shares]
 
-    def tasks(self, run: Run) -> list[Any]:
-        """The run's task with each of its label tables, of consecutive seeds."""
-        return [run.task.replace(seed=run.task.seed + k) for k in range(self.tables)]
-
     def check_run(self, run: Run) -> None:
         super().check_run(run)
-        require(
-            run.task.seed + self.tables <= MOST_SEED,
-            f"seed={run.task.seed} of the task leaves no room for tables={self.tables}; lower it",
-        )
         sizes = self.sizes(run)
         require(
             sizes[0] > 0 and len(set(sizes)) == len(sizes),
@@ -109,6 +98,23 @@ class Peak(SubsetMethod):
 
     def policy(self, pack: Pack, checkpoints: Checkpoints | None) -> Policy:
         return CapacityPolicy(pack, checkpoints, Grid)
+
+    def check_lists(self, run: Run, row: Mapping[str, Any]) -> None:
+        """Raises UserError unless a row's lists are of the sizes, rates and tables of its run."""
+        task: Any = run.task
+        size_Jx1x1 = np.reshape(self.sizes(run), (-1, 1, 1))
+        limits = {"size_bits": size_Jx1x1 * math.log2(task.n_choices) * (1 + 1e-6)}
+        limits |= {"size_known": size_Jx1x1}
+        for name, most_Jx1x1 in limits.items():
+            column = self.row_columns()[name]
+            column.domain.validate(name, column.domain.read(row[name]))
+            value_JxRxT = np.array(row[name], float)
+            require(
+                value_JxRxT.shape == self.shape and bool((value_JxRxT <= most_Jx1x1).all()),
+                f"{name} must have {self.shape} numbers, by set size, learning rate and label "
+                f"table, none above what its set has, got shape {value_JxRxT.shape}. Delete the "
+                "row.",
+            )
 
     @classmethod
     def columns_of_rows(cls) -> dict[str, Column]:

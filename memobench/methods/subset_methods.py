@@ -17,8 +17,10 @@ import jax
 
 from memobench.common.errors import require
 from memobench.core.checkpoints import Checkpoints
+from memobench.core.columns import Column
 from memobench.core.module import structure
 from memobench.core.run import Pack, Run
+from memobench.core.spec import MOST_SEED
 from memobench.engine import Signature
 from memobench.methods.by_training import ByTraining
 from memobench.methods.epochs import EpochPolicy
@@ -68,6 +70,33 @@ class SubsetMethod(ByTraining):
         """That of the largest task; every training is on a part of its examples."""
         largest: Any = max((run.task for run in pack.runs), key=lambda task: task.n_examples)
         return self.training.signature(pack.module, largest.pad_to(pack.module), subsets=True)
+
+
+class TablesMethod(SubsetMethod):
+    """A method of trainings on several label tables, which keeps the best weights of the whole set.
+
+    Its field `tables` is their number.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("accuracy", "bits")
+    keeps_weights: ClassVar[bool] = True
+
+    tables: int
+
+    def tasks(self, run: Run) -> list[Any]:
+        """The run's task with each of its label tables, of consecutive seeds."""
+        return [run.task.replace(seed=run.task.seed + k) for k in range(self.tables)]
+
+    def check_run(self, run: Run) -> None:
+        super().check_run(run)
+        require(
+            run.task.seed + self.tables <= MOST_SEED,
+            f"seed={run.task.seed} of the task leaves no room for tables={self.tables}; lower it",
+        )
+
+    def row_columns(self) -> dict[str, Column]:
+        """The columns that a row of this method has, of those that such rows may have."""
+        return dict(self.columns_of_rows())
 
 
 class JobQueue(EpochPolicy):

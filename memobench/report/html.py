@@ -72,6 +72,27 @@ def name_entries(board: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def compare_certified(board: pd.DataFrame) -> dict[int, str]:
+    """A sentence for each budget that has peaks: the best certified weights against the highest.
+
+    Weights of architectures that submitted code defines are left out.
+    """
+    found: dict[int, str] = {}
+    budgets: Any = board.groupby("budget")
+    for budget, rows in budgets:
+        peaks = rows["bits_per_parameter"].dropna()
+        known = rows[rows["track"] == standard.OPEN].set_index("entry")
+        certified = known["certified_bits_per_parameter"].dropna().astype(float)
+        if len(peaks) and len(certified):
+            best, above = certified.max(), certified.max() - peaks.max()
+            found[int(budget)] = (
+                f"At {budget:,} parameters the best certified weights, of {certified.idxmax()}, "
+                f"know {best:.2f} bits per parameter, {abs(above):.2f} "
+                f"{'more' if above >= 0 else 'less'} than the highest typical peak."
+            )
+    return found
+
+
 def data(board: pd.DataFrame) -> dict[str, Any]:
     """The data of the scripts, every cell as text, with the numbers and ranges behind them."""
     columns = [
@@ -105,6 +126,7 @@ def data(board: pd.DataFrame) -> dict[str, Any]:
         "columns": columns,
         "rows": rows,
         "tracks": {x: text for x, text in standard.TRACKS.items() if x in set(board["track"])},
+        "certified": compare_certified(board),
         "main": standard.MAIN,
         "own": standard.OWN,
         "yours": standard.YOURS,

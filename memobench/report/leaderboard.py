@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memobench.board import copies, families, submissions
+from memobench.board import copies, families, peak, submissions
 from memobench.board import table as standard
 from memobench.board.capacity_summary import capacity_runs
 from memobench.certificates import counting
 from memobench.common import folders
 from memobench.common.errors import UserError
+from memobench.methods.peak import Peak
 from memobench.report import answer, configurations, html, latex, tables
 from memobench.report.drawing import save
 from memobench.store import published as tables_of
@@ -23,15 +24,17 @@ from memobench.store import results
 _log = logging.getLogger("memobench")
 
 _SETS = ", ".join(f"{n} at {budget:,}" for budget, n in families.VOCAB_SIZES.items())
+_SHARES = ", ".join(f"{share:g}" for share in peak.SHARES)
 _COLUMNS = "\n".join(f"- *{x.label}*: {x.meaning}" for x in standard.FIRST)
 INTRODUCTION = f"""\
 # Leaderboard
 
 How much does a Transformer memorize, per parameter, and who memorizes better, attention or MLP?
 The standard board {standard.VERSION}, never mixed with another version: associations of pairs of
-tokens ({_SETS} parameters), as many as parameters, which are all counted and meet the budget within
-{families.TOLERANCE:.0%}. [All of it in one page](leaderboard.html) to sort and draw, as
-[CSV](leaderboard.csv) and as [LaTeX](leaderboard.tex)@@others@@.
+tokens ({_SETS} parameters), sets of {_SHARES} times as many as parameters, as far as there are so
+many pairs. Capacity is the most over set sizes. Parameters are all counted and meet the budget
+within {families.TOLERANCE:.0%}. [All of it in one page](leaderboard.html) to sort and draw, as
+[CSV](leaderboard.csv) and as [LaTeX](leaderboard.tex)@@others@@.@@earlier@@
 
 @@answer@@Tracks:
 
@@ -50,10 +53,11 @@ Written by `memobench leaderboard`; never edited by hand.
 """
 _OTHERS = """; everything else that was trained on
 associations is in [all configurations](CONFIGURATIONS.md)"""
+_EARLIER = "\n[Board v2](boards/v2-tables.md) ranks by sets as large as the budget."
 _MARGIN = f"""
 Submitted weights rank above an entry where they know over {standard.MARGIN:.0%} more than it does.
 """
-EMPTY = "No entry of the standard board is here; `memobench run board/typical` makes some.\n"
+EMPTY = "No entry of the standard board is here; `memobench run board/peak` makes some.\n"
 _FIGURE = "![Bits, and sets that fit, per parameter](leaderboard.png)"
 # What the page links to, where it is there: in memobench's folder, and beside the page.
 _ABOUT = {
@@ -66,14 +70,15 @@ _BESIDE = {
     "leaderboard.csv": "CSV",
     "leaderboard.tex": "LaTeX",
     "leaderboard.png": "figure",
-    "large/board/typical.md": "all numbers of trainings",
+    "full/board/peak.md": "all numbers of peaks",
     "board/certified.md": "all numbers of weights",
+    "boards/v2.html": "board v2",
 }
 
 
 def select_comparable(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs that compare attention and MLP, memobench's own or, if these do not, all."""
-    runs, steps = capacity_runs(runs), standard.TRAININGS[standard.EXACT].steps
+    runs, steps = capacity_runs(runs), peak.TRAINING.steps
     rows: list[Any] = runs.to_dict("records")
     is_sound = [row["steps"] == steps and not standard.reading_error(row) for row in rows]
     runs = runs[np.array(is_sound, bool)]
@@ -81,25 +86,37 @@ def select_comparable(runs: pd.DataFrame) -> pd.DataFrame:
     return published if answer.has_answer(published) else runs
 
 
-def page(board: pd.DataFrame, said: str = "", has_others: bool = False) -> str:
+def page(
+    board: pd.DataFrame, said: str = "", has_others: bool = False, has_earlier: bool = False
+) -> str:
     """The board as Markdown, a section for each budget and in it a table for each track.
 
     Args:
       board: as `board.build` makes it.
       said: the answer in sentences.
       has_others: whether a page of all configurations lies beside it.
+      has_earlier: whether the page of the board before this one does.
     """
     board = html.name_entries(board)
     introduction = INTRODUCTION.replace("@@answer@@", f"{said}\n\n{_FIGURE}\n\n" * bool(said))
     introduction = introduction.replace("@@others@@", _OTHERS * has_others)
+    introduction = introduction.replace("@@earlier@@", _EARLIER * has_earlier)
     tracks = set(board["track"]) or standard.TRACKS
     lines = [f"- `{x}`: {meaning}" for x, meaning in standard.TRACKS.items() if x in tracks]
     if (board["by"] != standard.OWN).any():
         lines.append(_MARGIN)
+    has_peak = set(board["budget"][board["track"] == standard.EXACT])
+    if left := sorted({*board["budget"]} - has_peak):
+        budgets = ", ".join(f"{budget:,}" for budget in left)
+        lines.append(
+            f"\nNo architecture has been trained yet on sets of all sizes at {budgets} parameters."
+        )
+    above = html.compare_certified(board)
     parts = [introduction.replace("@@tracks@@", "\n".join(lines))]
     for budget in sorted(set(board["budget"])):
         of_budget = board[board["budget"] == budget]
         parts.append(f"## {budget:,} parameters, N = {families.VOCAB_SIZES[budget]}\n")
+        parts += [f"{tables.text(above[budget])}\n"] if budget in above else []
         for track in dict.fromkeys(of_budget["track"]):
             rows = of_budget[of_budget["track"] == track]
             texts = {
@@ -147,7 +164,8 @@ def write(
     if answer.has_answer(of_answer):
         said = answer.answer(of_answer)
         save(answer.draw(of_answer), folder / "leaderboard.png")
-    text = page(board, said, (folder / "CONFIGURATIONS.md").exists())
+    beside = [(folder / path).exists() for path in ("CONFIGURATIONS.md", "boards/v2-tables.md")]
+    text = page(board, said, *beside)
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
     tables.write_csv(board, folder / "leaderboard.csv")
     (folder / "leaderboard.tex").write_text(latex.booktabs(html.name_entries(board)), "utf-8")
@@ -183,7 +201,8 @@ def _make_relative(path: Any, folder: pathlib.Path) -> str | None:
 def load_published() -> tuple[list[Any], list[Any]]:
     """Rows of the published runs and of the published weights, submitted ones too."""
     folder = folders.published() / "board"
-    runs: list[Any] = tables_of.published("board/typical").to_dict("records")
+    of_both = map(tables_of.published, ("board/peak", "board/typical"))
+    runs = [row for table in of_both for row in table.to_dict("records")]
     certified: list[Any] = pd.read_csv(folder / "certified.csv").to_dict("records")
     paths = [folder / "weights" / row["file"] for row in certified]
     # An installed package has what was counted, and no weights.
@@ -195,13 +214,14 @@ def load_published() -> tuple[list[Any], list[Any]]:
 
 
 def certify_kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]]:
-    """Rows of what the kept weights of entries of the reader's folder know."""
+    """Rows of what the kept weights of runs of the board in the reader's folder know."""
     found = []
-    rows: list[Any] = capacity_runs(own).to_dict("records")
+    rows: list[Any] = own.to_dict("records")
     for row in rows:
         path = results.weights_path(folder, row["run_id"])
-        if path.exists() and (track := standard.track_of(row)):
-            whose = {"track": track, "submitter": standard.YOURS, "weights": path}
+        is_known = path.exists() and row["status"] == "ok"
+        if is_known and (standard.track_of(row) or standard.is_of_overfull_set(row)):
+            whose = {"track": standard.EXACT, "submitter": standard.YOURS, "weights": path}
             try:
                 found.append({**counting.certify(path), **whose})
             except UserError as error:
@@ -211,22 +231,24 @@ def certify_kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]
 
 def explain_off_board(own: pd.DataFrame) -> str:
     """The reason why runs of the reader's are not entries, if they can be read; "" if all are."""
-    rows: list[Any] = capacity_runs(own).to_dict("records")
-    known = [row for row in rows if not standard.reading_error(row)]
+    peaks: list[Any] = own[(own["method"] == Peak.name) & (own["status"] == "ok")].to_dict(
+        "records"
+    )
+    known = [row for row in peaks if not standard.reading_error(row)]
     off = [row for row in known if standard.track_of(row) is None]
-    steps = standard.TRAININGS[standard.EXACT].steps
+    steps = peak.TRAINING.steps
     if off:
         others = ", ".join(f"{x:,}" for x in sorted({int(row["steps"]) for row in off} - {steps}))
         why = f"they train for {others} steps, the board for {steps:,}"
         # One reason that all have; there may be several.
         if any(row["steps"] == steps for row in off):
-            why = "their sets, label tables or trainings are not the board's"
+            why = "their sets, learning rates, label tables or trainings are not the board's"
+        return f"{len(off)} of your {len(peaks)} runs of peaks are not ranked: {why}."
+    if len(own) and not peaks:
         return (
-            f"{len(off)} of your {len(rows)} runs of capacities are not ranked: {why}.\n"
+            "No run of yours is ranked: the board ranks peaks over set sizes.\n"
             "memobench compare has them beside published ones."
         )
-    if len(own) and not rows:
-        return "No run of yours is ranked: the board ranks capacities."
     return ""
 
 

@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from memobench.board import families
-from memobench.board import table as board
 from memobench.board.table import EXACT
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
@@ -13,7 +12,7 @@ from memobench.experiments.board import typical as board_typical
 from memobench.models.product_key_memory import ProductKeyMemory
 from memobench.store import results
 from memobench.store.published import published
-from tests.entries import BUDGET, HEADS, made
+from tests.entries import BUDGET, HEADS, overfull
 
 
 @pytest.mark.parametrize("of", shapes.SHAPES.values(), ids=shapes.SHAPES)
@@ -108,7 +107,7 @@ def test_a_family_is_named_by_options_and_its_shapes_by_sizes():
 
 def test_entries_that_spread_get_more_initial_weights(monkeypatch):
     def wanted(spread, starts=1, budgets=(BUDGET,)):
-        row = made(board.run(HEADS, BUDGET, inits=starts), 300.0, spread)
+        row = overfull(board_typical.run(HEADS, BUDGET, inits=starts), 300.0, spread)
         found = board_typical.inits(results.to_table([row]), budgets)
         assert set(zip(found["track"], found["family"], strict=True)) <= {(EXACT, HEADS.family)}
         return found["inits"].tolist()
@@ -125,5 +124,5 @@ def test_entries_that_spread_get_more_initial_weights(monkeypatch):
     assert wanted(60.0, budgets=(512,)) == []
     assert wanted(90.0, starts=2, budgets=(512,)) == [2]
     # Pilots tell the rates of entries that spread apart.
-    pilots = [board.run(HEADS, BUDGET, inits=starts).method.pilots for starts in (1, 3, 5, 8)]
-    assert pilots == [12, 12, 20, 32]
+    starting = [board_typical.run(HEADS, BUDGET, inits=starts) for starts in (1, 3, 5, 8)]
+    assert [run.method.pilots for run in starting] == [12, 12, 20, 32]

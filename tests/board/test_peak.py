@@ -7,8 +7,10 @@ import pytest
 import memobench
 from memobench.board import peak
 from memobench.common.errors import UserError
+from memobench.core.cells import from_cells
 from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
+from memobench.experiments.board import certified
 from memobench.experiments.board.peak import format_peaks, select_drawn
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate
@@ -17,6 +19,7 @@ from memobench.models.modern import Modern
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.report import peak_answer
 from memobench.store.published import published
+from memobench.store.rows import parse_list
 from memobench.tasks.associations import Associations
 
 # Means over set sizes: no peak, a broad one, a sharp one.
@@ -121,6 +124,19 @@ def test_an_entry_is_an_architecture_with_all_its_sizes(table):
     assert peak.peaks(table.assign(method="capacity")).empty
     with pytest.raises(UserError, match=r"must have \(3, 2, 4\) numbers"):
         peak.peaks(table.assign(size_known="[[[1]]]"))
+
+
+def test_the_best_model_of_a_grid_is_trained_again_and_certified(table, tmp_path):
+    row = table.to_dict("records")[0]
+    bits_JxRxT = np.array(parse_list(row["size_bits"]))
+    (found,) = certified.certify_peak(row, tmp_path)
+    assert found["of"] == certified.PEAK
+    first, *_ = certified.best_of_grid(from_cells(row), row)
+    assert bits_JxRxT[[8, 24, 64].index(first.n_examples)].max() == bits_JxRxT.max()
+    # Alone it rounds differently, and may end elsewhere.
+    assert found["bits"] == pytest.approx(bits_JxRxT.max(), rel=0.1)
+    assert (tmp_path / found["file"]).exists()
+    assert "## At the peak" in certified.page(pd.DataFrame([found]))
 
 
 def test_the_page_says_attention_over_mlp_at_the_peak(table, tmp_path):

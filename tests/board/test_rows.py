@@ -1,17 +1,20 @@
 """Rows of the standard board: what they say of runs and weights, and how they are ranked."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import memobench
 from memobench import theory
-from memobench.board import capacity_summary
+from memobench.board import capacity_summary, peak
 from memobench.board import table as board
 from memobench.experiment import load_experiments, load_file
+from memobench.experiments.board import typical
 from memobench.models.transformer import MLP
 from memobench.store import results
 from tests.board.test_submissions_own import OWN
-from tests.entries import BOTH, BUDGET, HEADS, NEURONS, build, counted, made, three
+from tests.entries import BOTH, BUDGET, HEADS, NEURONS, build, counted, made, overfull, three
 
 
 def test_users_find_the_run_of_an_entry_without_a_module_of_its_own():
@@ -20,30 +23,48 @@ def test_users_find_the_run_of_an_entry_without_a_module_of_its_own():
 
 def test_rows_say_what_runs_and_weights_say():
     rows = three()
+    half = overfull(typical.run(HEADS, BUDGET))
+    # Of an MLP there are no trials, and of both runs only those under another protocol.
+    brief = typical.run(NEURONS, BUDGET).method.replace(
+        threshold_trials=0, trial_pilots=None, give_up=None
+    )
+    others = [
+        overfull(dataclasses.replace(typical.run(NEURONS, BUDGET), method=brief)),
+        overfull(typical.run(BOTH, BUDGET, typical.PUBLISHED)),
+    ]
     weights = [
         counted(HEADS, bits=330.0, track="exact", weights="a"),
         counted(HEADS, bits=200.0, track="exact", weights="b", n_examples=50, known=50),
         counted(HEADS, bits=390.0, submitter="Ada", weights="c", known=256, n_examples=256),
         counted(NEURONS, bits=60.0, track="constructed", theorem="dana2025", weights="d"),
     ]
-    found = build(rows, weights)
+    found = build([*rows, half, *others], weights)
     # Options that no entry has are no columns.
     assert list(found.columns) == [*board.names(), "activation", "heads"]
-    assert set(found["version"]) == {"v2"}
+    assert set(found["version"]) == {"v3"}
     exact = found[found["track"] == "exact"].set_index("architecture")
     assert exact["family"].tolist() == ["attention + MLP", "MLP", "attention-only, full heads"]
-    summary = capacity_summary.summarize(results.to_table(rows)).set_index("family")
+    summary = peak.peaks(results.to_table(rows)).set_index("family")
     # Of 258, 257 and 246 parameters, whatever else rows say.
     freedom = {"attention + MLP": 207, "MLP": 224, "attention-only, full heads": 159}
     for row in exact.to_dict("records"):
         by_hand = summary.loc[row["family"]]
         for end in ("", "_low", "_high"):
-            per = by_hand[f"bits{end}"] / row["n_params"]
+            per = by_hand[f"bits{end}"]
             assert row[f"bits_per_parameter{end}"] == pytest.approx(per)
-            per_freedom = by_hand[f"bits{end}"] / freedom[row["family"]]
-            assert row[f"bits_per_degree_of_freedom{end}"] == pytest.approx(per_freedom)
-            assert row[f"half_99{end}"] == by_hand[f"half_99{end}"]
-        assert (row["steps"], row["tables"], row["by"]) == (4096, board.TABLES[BUDGET], "memobench")
+        per_freedom = by_hand["bits"] * row["n_params"] / freedom[row["family"]]
+        assert row["bits_per_degree_of_freedom"] == pytest.approx(per_freedom)
+        # The third of five sizes, of 160, and the second of the learning rates.
+        assert (row["set_size"], row["share_known"], row["learning_rate"]) == (160, 0.5, 0.02)
+        assert row["set_size_per_parameter"] == pytest.approx(160 / row["n_params"])
+        # As large as the budget it is the fifth.
+        overfull_bits = 0.9 * row["bits_per_parameter"]
+        assert row["overfull_bits_per_parameter"] == pytest.approx(overfull_bits)
+        assert (row["tables"], row["failed"], row["by"]) == (24, 0, "memobench")
+    estimate = capacity_summary.summarize(results.to_table([half])).iloc[0]
+    for name in ("half_99", "half_99_low", "half_99_high"):
+        assert exact.loc["attention_only", name] == estimate[name]
+        assert exact[name].isna().sum() == 2
     heads = exact.loc["attention_only"]
     assert heads["certified_bits_per_parameter"] == pytest.approx(330 / heads["n_params"])
     assert heads["bits_per_byte"] == pytest.approx(330 / heads["n_params"])
@@ -116,10 +137,23 @@ def test_architectures_that_are_not_ours_are_listed_apart(tmp_path):
 
 def test_budgets_and_tracks_are_ranked_by_themselves():
     other = MLP(d_model=4, d_head=4, d_mlp=20, heads="full")
-    rows = [*three(), made(board.run(HEADS, BUDGET, board.PUBLISHED), 250.0)]
-    found = build([*rows, made(board.run(other, 512), 1000.0)])
+    found = build([*three(), made(board.run(other, 512), 1000.0)], [counted()])
     places = found.groupby(["budget", "track"])["rank_low"].apply(list).to_dict()
-    assert places == {(256, "exact"): [1, 2, 3], (256, "published"): [1], (512, "exact"): [1]}
+    assert places == {(256, "exact"): [1, 2, 3], (256, "open"): [1], (512, "exact"): [1]}
+
+
+def test_weights_of_tracks_that_are_gone_are_on_the_open_one():
+    found = build([], [counted(track="published")])
+    assert found["track"].tolist() == ["open"]
+
+
+def test_weights_of_the_largest_set_of_a_peak_count():
+    """Of 640 associations where parameters are 512."""
+    own = MLP(d_model=4, d_head=4, d_mlp=20, heads="full")
+    task = peak.task(512)
+    assert task.n_examples == 640
+    found = build([], [counted(own, 512) | {"n_sequences": 640, "n_examples": 640}])
+    assert found["budget"].tolist() == [512]
 
 
 def test_rows_of_the_reader_are_beside_ours_and_ranked_with_them():
@@ -180,5 +214,5 @@ def test_equal_differences_of_tables_tell_no_entries_apart():
 
 
 def test_the_preset_of_one_entry_is_ranked():
-    (run,) = load_experiments()["board/typical"].runs("entry")
+    (run,) = load_experiments()["board/peak"].runs("entry")
     assert board.track_of(made(run)) == "exact"

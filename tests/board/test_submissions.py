@@ -12,7 +12,7 @@ import pytest
 
 import memobench
 from memobench import certificates
-from memobench.board import copies, families, submissions
+from memobench.board import copies, families, peak, submissions
 from memobench.board import table as board
 from memobench.certificates import counting
 from memobench.common.errors import UserError
@@ -164,10 +164,13 @@ def test_what_computes_something_else_is_no_copy(change):
     assert copies.find_original(other, [(pathlib.Path("original"), mine)]) is None
 
 
-def test_copies_of_published_weights_are_refused_and_on_no_board(tmp_path, caplog):
-    path, first = copies.load_published({families.task(256, seed) for seed in range(96)})[0]
+@pytest.mark.parametrize(("budget", "set_of"), [(256, families.task), (512, peak.task)])
+def test_copies_of_published_weights_are_refused_and_on_no_board(tmp_path, caplog, budget, set_of):
+    """On the same set, and on the largest of a peak, of which that is a part."""
+    path, first = copies.load_published({families.task(budget, seed) for seed in range(40)})[0]
     params = _changed("unembedding", lambda x: np.float32(1.0001) * x)(first.params)
-    copy = certificates.make(first.task, first.architecture, params, first=first.first)
+    task = set_of(budget, first.task.seed)
+    copy = certificates.make(task, first.architecture, params, first=first.first)
     folder = submissions.write([copy], "Copycat", tmp_path / "submissions")
     done = command_line("check-submission", str(folder), cwd=tmp_path)
     assert done.returncode == 1

@@ -4,16 +4,18 @@ import dataclasses
 
 import pytest
 
-from memobench.board import capacity_summary, families
+from memobench.board import capacity_summary, families, peak
 from memobench.board import table as board
+from memobench.board.peak import LEAST_TABLES
 from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
 from memobench.core.run import Run
+from memobench.experiments.board import typical
 from memobench.models.gpt import GPT
 from memobench.tasks.associations import Associations
-from tests.entries import BUDGET, HEADS, NEURONS, made, n_params_of
+from tests.entries import BUDGET, HEADS, NEURONS, made, overfull
 
 
 def _entry(architecture, vocab_size=50):
@@ -23,53 +25,57 @@ def _entry(architecture, vocab_size=50):
 
 @pytest.mark.parametrize("budget", board.TABLES)
 def test_every_run_of_the_board_is_an_entry(budget):
-    assert board.TABLES.keys() == families.VOCAB_SIZES.keys()
+    assert board.TABLES.keys() == peak.TABLES.keys() == families.VOCAB_SIZES.keys()
     for shape in families.shapes(budget)[::9]:
-        for track in board.TRAININGS:
-            run = board.run(shape, budget, track)
-            n_params = n_params_of(shape, budget)
-            assert board.track_of(made(run, 1.0, 0.0, n_params=n_params)) == track
-            assert run.method.tables >= board.LEAST_TABLES
+        row = made(board.run(shape, budget), 1.0, 0.0)
+        assert board.track_of(row) == board.EXACT
+        assert not board.is_of_overfull_set(row)
+        for track in typical.TRAININGS:
+            row = overfull(typical.run(shape, budget, track), 1.0, 0.0)
+            assert typical.track_of(row) == track
+            assert board.track_of(row) is None
 
 
 @pytest.mark.parametrize(
     ("place", "change"),
     [
         ("task", {"seed": 1}),
-        ("task", {"n_sequences": 255}),
+        ("task", {"n_sequences": 254}),
         ("task", {"vocab_size": 17}),
         ("architecture", {"n_heads": 9}),
-        ("method", {"tables": board.LEAST_TABLES - 1}),
+        ("method", {"tables": LEAST_TABLES - 1}),
         ("training", {"epochs": 128}),
         ("training", {"trained": "memory"}),
         ("training", {"learning_rate": 0.02}),
-        ("method", {"rate_factors": (1.0, 3.0)}),
+        ("method", {"rate_factors": (1.0, 2.0, 5.0, 20.0)}),
     ],
     ids=lambda x: str(x),
 )
-@pytest.mark.parametrize("track", board.TRAININGS)
-def test_what_differs_in_task_training_or_budget_is_no_entry(track, place, change):
-    run = board.run(HEADS, BUDGET, track)
+def test_what_differs_in_task_training_or_budget_is_no_entry(place, change):
+    run = board.run(HEADS, BUDGET)
     if place == "training":
         place, change = "method", {"training": run.method.training.replace(**change)}
     other = dataclasses.replace(run, **{place: getattr(run, place).replace(**change)})
     n_params = models.count_parameters(other.module(), 2)[0]
-    # By the exact gradient pilots may try whatever rates they like.
-    expected = track if "rate_factors" in change and track == board.EXACT else None
-    assert board.track_of(made(other, 1.0, 0.0, n_params=n_params)) == expected
+    assert board.track_of(made(other, 1.0, 0.0, n_params=n_params)) is None
+
+
+def test_fewer_label_tables_are_an_entry():
+    run = board.run(HEADS, BUDGET)
+    fewer = dataclasses.replace(run, method=run.method.replace(tables=LEAST_TABLES))
+    assert board.track_of(made(fewer)) == board.EXACT
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"rung_bits": [[1.0]]},
-        {"rung_bits": [[1.0] * 32, [1.0] * 32, [1e300] * 32]},
-        {"rung_known": [[1] * 32, [1] * 32, [1] * 31]},
-        {"rung_known": None},
-        {"complete_trials": [[1]]},
-        {"complete_trials": [[0, 1]]},
-        {"rung_steps": [1, 2, 3]},
-        {"rung_rates": []},
+        {"size_bits": [[[1.0]]]},
+        {"size_bits": [[[1e300] * 24] * 4] * 5},
+        {"size_bits": [[[-1.0] * 24] * 4] * 5},
+        {"size_known": [[[97] * 24] * 4] * 5},
+        {"size_known": [[[1] * 24] * 4] * 4},
+        {"size_known": [[[1] * 24, [1]]] * 5},
+        {"size_known": None},
         {"d_model": 5},
     ],
     ids=str,
@@ -85,7 +91,6 @@ def test_a_row_that_no_run_makes_is_left_out_in_one_line(change, caplog):
     [
         (lambda: board.run(NEURONS, 300), "budget must be one of the board's, 256, "),
         (lambda: families.task(300), "budget must be one of the board's, 256, "),
-        (lambda: board.run(NEURONS, BUDGET, "open"), "track must be one of training"),
         (
             lambda: board.run(NEURONS, 512),
             "mlp: n_params must be within 5% of the budget of 512, got 353. Choose other sizes, "
@@ -105,6 +110,7 @@ def test_what_the_board_lacks_is_said_in_one_line(ask, said):
     [
         (families.task(256, board.TABLES[256] - 1), 256, ""),
         (families.task(256), 268, ""),
+        (peak.task(512, 39), 512, ""),
         (families.task(512, 40), 512, "task_seed must be one of the 40 label tables of 512"),
         (families.task(8192, 6), 8192, "0 to 5, got 6"),
         (families.task(256), 269, "n_params must be within 5% of the budget of 256, got 269"),

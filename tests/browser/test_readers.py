@@ -26,7 +26,7 @@ def test_keyboard_alone(page):
 
     tab_to("[name=track]")
     page.press(Keys.ARROW_DOWN)
-    assert page.hash == "#track=published"
+    assert page.hash == "#track=constructed"
     page.open()
     tab_to("[name=q]")
     page.press("M", "L", "P")

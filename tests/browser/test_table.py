@@ -140,6 +140,7 @@ def test_budgets_and_tracks_are_never_mixed(page):
         assert page.entries == ranked(rows, main)
         assert page.sorted_by == (main, "descending")
         assert f"{budget:,} parameters, {track}: " in page.one("caption").text
+        assert page.one("#certified").text == html.compare_certified(BOARD)[budget]
 
 
 def test_ranks_have_ties_and_others_rows_are_flagged(page):

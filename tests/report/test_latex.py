@@ -36,7 +36,7 @@ def test_one_table_for_each_budget_and_track():
     groups = made.groupby(["budget", "track"], sort=False)
     assert len(found) == groups.ngroups
     for table, ((budget, track), rows) in zip(found, groups, strict=True):
-        assert f"Board v2, {budget:,} parameters: " in table
+        assert f"Board v3, {budget:,} parameters: " in table
         assert table.count(r"\toprule") == table.count(r"\end{table}") == 1
         lines = table.split("\\midrule\n")[1].split("\n\\bottomrule")[0].splitlines()
         assert [line.split(" & ")[1] for line in lines] == [

@@ -37,12 +37,12 @@ def _explain_entry() -> str:
     from memobench.store.results import load_rows
 
     rows = load_rows(RESULTS.value)
-    runs = load_experiments()["board/typical"].runs("entry")
+    runs = load_experiments()["board/peak"].runs("entry")
     packs = sweep.plan(runs, done=rows)
     seconds = sweep.predict(packs, rows.values()).wall_seconds
     return (
         f"A run that is ranked, in about {seconds:.0f} s here:\n"
-        f"    {format_command('run board/typical --preset=entry')}\n"
+        f"    {format_command('run board/peak --preset=entry')}\n"
         f"    {format_command('leaderboard')}\n"
         "One of your own architecture, which may take minutes: give an Experiment of your file\n"
         '    presets={"quick": [memobench.board_run(architecture, budget=256)]}\n'

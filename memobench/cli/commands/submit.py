@@ -55,7 +55,7 @@ def run(names: list[str]) -> None:
         kept = f"{RESULTS.value} keeps no weights{of_which} of {' '.join(names) or 'any run'}"
         raise UserError(
             f"{f'these files hold no weights{of_which}' if files else kept} that have a place on "
-            "the board; first: memobench run board/typical"
+            "the board; first: memobench run board/peak"
         )
     folder = check_writable(OUTPUT.value, "output") / "submissions"
     path = submissions.write(found, SUBMITTER.value, folder, URL.value, NOTE.value)

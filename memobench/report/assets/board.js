@@ -130,6 +130,7 @@ function drawTable(state) {
     html("thead", {}, html("tr", {}, ...columns.map((column) => header(column, state, scale)))),
     html("tbody", {}, ...rows.map((row) =>
       html("tr", {}, ...columns.map((column) => cell(column, row, state, scale)))))));
+  byId("certified").textContent = DATA.certified[state.budget] ?? "";
   byId("count").textContent = `${rows.length} of ` +
     `${ofBudget(rowsOf(state.track), state.budget).length} entries`;
   describe("help", columns.map((column) => [column.label, column.title]));
