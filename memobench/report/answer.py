@@ -5,7 +5,7 @@ beside it. All of it follows from runs of Capacities; no sentence is written by 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -68,8 +68,16 @@ def compare_large_sets(table: pd.DataFrame) -> str:
     )
 
 
-def draw(table: pd.DataFrame) -> "Figure":
-    """The key figure, of most bits and of largest sets per parameter, of each side's forms."""
+def draw(
+    table: pd.DataFrame, bits_of: Mapping[str, list[Any]] | None = None, title: str | None = None
+) -> "Figure":
+    """The key figure, of most bits and of largest sets per parameter, of each side's forms.
+
+    Args:
+      table: of runs of Capacities.
+      bits_of: bits to draw in place of the table's, by form: parameters, estimate and limits.
+      title: in place of one that the table gives.
+    """
     contests = capacity_summary.contests(table)
     figure, ((bits, sets),) = subplots(1, 2, (12, 4.8))
     compared = capacity_summary.select_complete(contests, [_ATTENTION, _MLP]) or contests
@@ -96,6 +104,8 @@ def draw(table: pd.DataFrame) -> "Figure":
             lines[form_name(name, "narrow") if is_narrow else name] = [
                 (row["n_params"], *_per_parameter(row, column)) for row in rows
             ]
+        if column == "bits" and bits_of:
+            lines = dict(bits_of)
         draw_labelled_lines(axis, lines, max(FIELD) + 0.3 if column == "bits" else None)
         axis.set_ylabel(label)
         axis.set_xlabel("parameters, all counted")
@@ -105,14 +115,14 @@ def draw(table: pd.DataFrame) -> "Figure":
         bits.annotate(
             f"{value:g}: {where}",
             (1, value),
-            xytext=(-4, -10),
+            xytext=(-4, 3),
             xycoords=("axes fraction", "data"),
             textcoords="offset points",
             color=FAINT,
             fontsize="x-small",
             ha="right",
         )
-    figure.suptitle(_title(contests), fontsize="medium")
+    figure.suptitle(title or _title(contests), fontsize="medium")
     return figure
 
 

@@ -16,7 +16,7 @@ from memobench.certificates import counting
 from memobench.common import folders
 from memobench.common.errors import UserError
 from memobench.methods.peak import Peak
-from memobench.report import answer, configurations, html, latex, tables
+from memobench.report import answer, configurations, html, latex, peak_answer, tables
 from memobench.report.drawing import save
 from memobench.store import published as tables_of
 from memobench.store import results
@@ -162,8 +162,15 @@ def write(
     of_answer = select_comparable(runs)
     said = ""
     if answer.has_answer(of_answer):
-        said = answer.answer(of_answer)
-        save(answer.draw(of_answer), folder / "leaderboard.png")
+        is_own = runs["by"] == standard.OWN
+        at_peak = peak_answer.name_peaks(runs[is_own])
+        has_peaks = peak_answer.has_answer(at_peak)
+        if has_peaks:
+            said = f"{peak_answer.answer(at_peak)} {answer.compare_large_sets(of_answer)}"
+            figure = peak_answer.draw(at_peak, of_answer)
+        else:
+            said, figure = answer.answer(of_answer), answer.draw(of_answer)
+        save(figure, folder / "leaderboard.png")
     beside = [(folder / path).exists() for path in ("CONFIGURATIONS.md", "boards/v2-tables.md")]
     text = page(board, said, *beside)
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")

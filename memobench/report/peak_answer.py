@@ -4,7 +4,7 @@ Each side is its best measured form at a budget, and the cost of heads as wide a
 beside it. All of it follows from runs of Peaks; no sentence is written by hand.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -15,7 +15,11 @@ from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate
 from memobench.report import tables
 from memobench.report.answer import NAMES, WIDE, format_range
+from memobench.report.answer import draw as draw_answer
 from memobench.report.names import display_name, form_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ATTENTION, _MLP, _BOTH = capacity_summary.SIDES
 # What the table puts behind a number whose best setting is the last of those tried.
@@ -101,6 +105,35 @@ def answer(found: pd.DataFrame) -> str:
         f"{over} times the MLP's bits{_tell_undecided(best, _ATTENTION, [_MLP])}, with wide heads "
         f"{wide} times."
     )
+
+
+def has_answer(found: pd.DataFrame) -> bool:
+    """True if peaks compare attention alone, with narrow and with wide heads, with an MLP."""
+    return any({_BOTH, WIDE} <= {*rows} for rows in find_best(found).values())
+
+
+def draw(found: pd.DataFrame, table: pd.DataFrame) -> "Figure":
+    """The key figure, of most bits at the best size of set, and of largest sets.
+
+    Args:
+      found: as `name_peaks` returns it.
+      table: of runs of Capacities, which know the largest sets.
+    """
+    best, lines = find_best(found), dict[str, list[Any]]()
+    for name in (_BOTH, _ATTENTION, _MLP, WIDE):
+        rows = [of_budget[name] for of_budget in best.values() if name in of_budget]
+        is_narrow = all(row["heads"] == "narrow" for row in rows)
+        form = form_name(name, "narrow") if is_narrow else name
+        lines[form] = [(row["n_params"], *estimate(row)) for row in rows]
+    over, wide = (
+        format_range([compare(rows[x], rows[_MLP]).value for rows in best.values() if x in rows])
+        for x in (_ATTENTION, WIDE)
+    )
+    title = (
+        f"At best set sizes attention alone knows {over} times the MLP's bits\nwith narrow heads, "
+        f"{wide} times with wide ones"
+    )
+    return draw_answer(table, lines, title)
 
 
 def _tell_undecided(best: dict[int, dict[str, Any]], first: str, others: list[str]) -> str:

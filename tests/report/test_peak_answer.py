@@ -2,8 +2,9 @@
 
 import pytest
 
-from memobench.report import peak_answer
+from memobench.report import leaderboard, peak_answer
 from memobench.store.published import published
+from memobench.store.results import to_table
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +60,21 @@ def test_the_table_has_a_row_for_each_budget_and_marks_edges(peaks):
     assert rows[-1].startswith(f"{peak_answer.EDGE} ")
     inner = peak_answer.tabulate(peaks.assign(edge_of_sizes=False, edge_of_rates=False))
     assert peak_answer.EDGE not in inner
+
+
+def test_the_key_figure_has_the_bits_of_peaks(peaks):
+    figure = peak_answer.draw(peaks, published("board/typical"))
+    bits, _ = figure.axes
+    names = {text.get_text().replace("\n", " ") for text in bits.texts}
+    assert {"attention + MLP, narrow heads", "MLP", "attention alone, wide heads"} <= names
+    assert len(bits.containers) == 4
+    top = max(container.lines[0].get_ydata().max() for container in bits.containers)
+    assert top == pytest.approx(peaks["bits"].max())
+
+
+def test_the_board_answers_by_peaks_where_it_has_them(tmp_path):
+    runs, _ = leaderboard.load_published()
+    leaderboard.write(runs, to_table([]), tmp_path)
+    page = (tmp_path / "LEADERBOARD.md").read_text()
+    found = peak_answer.name_peaks(published("board/peak"))
+    assert peak_answer.answer(found) in page
