@@ -248,7 +248,7 @@ def page(found: pd.DataFrame) -> str:
     if not at_peak.empty:
         parts += [
             "## At the peak",
-            "The best models of [board/peak](../full/board/peak.md), of sets of any size, trained "
+            "The best models of [board/peak](../large/board/peak.md), of sets of any size, trained "
             "again.",
             _table(at_peak, {"set": at_peak["n_examples"]}),
         ]

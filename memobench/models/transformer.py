@@ -331,9 +331,14 @@ class Transformer(PlainTransformer, TabledModule):
         n, length, d_model = self.vocab_size, context_length, self.d_model
         d_in = self._width
         compress = d_model * d_in * self.compress
-        project = compress + 2 * self.n_heads * d_in**2
-        attend = 2 * length * self.n_heads * d_in + compress + 2 * d_model * self.d_mlp
-        fold = 2 * self.n_layers * self.n_heads * self.d_head * d_in**2
+        if self.has_short_rows:
+            width = self.n_heads * self.d_head
+            project, attend, fold = 3 * width * d_in, (2 * length + d_in) * width, 0
+        else:
+            project = compress + 2 * self.n_heads * d_in**2
+            attend = 2 * length * self.n_heads * d_in + compress
+            fold = 2 * self.n_layers * self.n_heads * self.d_head * d_in**2
+        attend += 2 * d_model * self.d_mlp
         deeper = (self.n_layers - 1) * length * (project + attend)
         return n * length * project + fold + n_examples * (deeper + attend + n * d_model)
 

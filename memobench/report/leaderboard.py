@@ -70,7 +70,7 @@ _BESIDE = {
     "leaderboard.csv": "CSV",
     "leaderboard.tex": "LaTeX",
     "leaderboard.png": "figure",
-    "full/board/peak.md": "all numbers of peaks",
+    "large/board/peak.md": "all numbers of peaks",
     "board/certified.md": "all numbers of weights",
     "boards/v2.html": "board v2",
 }
