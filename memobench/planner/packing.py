@@ -33,7 +33,7 @@ FLOPS_PER_SECOND = 2e10
 # Accelerators are bound by memory: seconds of a step for each of its activations, and the share of
 # these that they hold. Within three times what programs took on an H100 and hold there, by
 # results/performance/first_light.md and accelerators.md.
-ACTIVATION_SECONDS, HELD = 9e-12, {"cpu": 1.0, "gpu": 0.5}
+ACTIVATION_SECONDS, HELD = 9e-12, {"cpu": 0.8, "gpu": 0.5}
 # Seconds of a step of a kernel that keeps models on the chip, for each weight and example of the
 # largest set, on an H200 whose multiprocessors are all busy (docs/resident-kernel.md).
 KERNEL_SECONDS = 5e-13
