@@ -103,6 +103,7 @@ performance: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-torch
 	$(VENV)/bin/python experiments/performance/packed_vs_alone.py
 	$(VENV)/bin/python experiments/performance/labelled_contexts.py
 	$(VENV)/bin/python experiments/performance/roofline.py
+	$(if $(CUDA),$(VENV)/bin/python experiments/performance/kernels.py)
 
 # Apart, for compilers are plugins of JAX, and without a device each of its commands would complain.
 aot:
