@@ -45,8 +45,8 @@ struct Shared {
     int* token;
 };
 
-// What a thread keeps of its example: y of the last token, z of the first less y, the stream x after
-// heads and `read` after neurons, and gradients.
+// What a thread keeps of its example: y of the last token, z of the first less y, the stream x
+// after heads and `read` after neurons, and gradients.
 struct Example {
     float y[D], z[D], x[D], read[D], g[D];
     float most, over_total, loss, right;
@@ -186,7 +186,7 @@ DEVICE void train(
             const int w = t - H;
             used = bias[w] != 0.0f;
             for (int i = 0; i < ROW; ++i)
-                used |= s.weight[(IN + w) * ROW + i] != 0.0f || s.weight[(OUT + w) * ROW + i] != 0.0f;
+                FOR(r, 2) used |= s.weight[((r ? IN : OUT) + w) * ROW + i] != 0.0f;
         }
         is_used[t] = used;
     }
@@ -239,7 +239,8 @@ DEVICE void train(
                     float logit[8], highest = most;
                     FOR(j, 8) {
                         const bool is_there = m + j < N;
-                        logit[j] = is_there ? dot(s.weight + (UNEMBED + m + j) * ROW, e.read) : -1e30f;
+                        const float* row = s.weight + (UNEMBED + m + j) * ROW;
+                        logit[j] = is_there ? dot(row, e.read) : -1e30f;
                         highest = logit[j] > highest ? logit[j] : highest;
                         if (m + j == e.label) of_label = logit[j];
                         else others = logit[j] > others ? logit[j] : others;
