@@ -267,7 +267,7 @@ Rows = dict[str, jax.Array]
 
 
 class FoldedLayer(NamedTuple):
-    """One layer's weights, with W_Q^T W_K and W_O W_V multiplied: only these products matter."""
+    """One layer's weights, and the products W_Q^T W_K and W_O W_V, on which alone logits depend."""
 
     query_key_HJI: jax.Array
     output_value_HJI: jax.Array
@@ -444,7 +444,8 @@ class Transformer(PlainTransformer, TabledModule):
 
         The product of query_HI and a key row is the head's score; value_HI is what the head adds to
         the output where its whole attention is on this row. Values pay off where many examples
-        share the row; without them heads mix keys and map the mixture.
+        share the row; without them heads mix keys and map the mixture. Of narrow heads queries,
+        keys and values themselves are shorter.
         """
         weights = self.layers[layer]
         x_I = x_D @ self.weights["compress"].T if self.compress else x_D
