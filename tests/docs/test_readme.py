@@ -30,7 +30,11 @@ def _blocks(page, language):
 # What is smaller in a page's short form, which shows the same.
 SHORTER = {
     "README": [("range(8)", "range(2)"), ("epochs=64", "epochs=4")],
-    "extending": [("starts=8", "starts=3"), ("epochs=16", "epochs=2"), ("(1, 2, 3, 4)", "(1, 2)")],
+    "extending": [
+        ("starts=8", "starts=1, polished=1, adam_steps=20, steps=20"),
+        ("epochs=16", "epochs=2"),
+        ("(1, 2, 3, 4)", "(1, 2)"),
+    ],
 }
 
 

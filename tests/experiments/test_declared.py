@@ -130,7 +130,14 @@ _KINDS = {type(found.figure): name for name, found in reversed(EXPERIMENTS.items
 _REPORTED = {*_KINDS.values(), *(EXPERIMENTS.keys() - published.experiments_of("quick"))}
 
 
-@pytest.mark.parametrize("name", sorted(_REPORTED))
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Its effects take long, and tests of the design have a page of them.
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "board/design"))
+        for name in sorted(_REPORTED)
+    ],
+)
 def test_every_experiment_has_a_report(name, tmp_path):
     experiment = EXPERIMENTS[name]
     # Fields of users' kinds are columns too, and pandas warns of tables in more than 100 pieces.
