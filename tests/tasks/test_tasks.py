@@ -59,11 +59,6 @@ EVERY: dict[str, Task] = {
 }
 # By whom tasks are learned that not every architecture serves.
 SERVES = {"factual_recall": "recall_transformer", "sequences": "gpt", "in_context_recall": "modern"}
-next_token_task = pytest.mark.parametrize(
-    "task",
-    [task for task in EVERY.values() if task.name not in SERVES],
-    ids=[label for label, task in EVERY.items() if task.name not in SERVES],
-)
 EXACT = Training(n_batches=40, epochs=10, learning_rate=0.03).exact()
 BY_BATCHES = [EVERY[label] for label in ("pairs", "values", "whole", "dirichlet")]
 every_task = pytest.mark.parametrize("task", EVERY.values(), ids=EVERY.keys())
@@ -210,7 +205,17 @@ def test_the_divergence_is_that_of_its_definition():
         assert bool(correct) == (order == [0, 1])
 
 
-@next_token_task
+@pytest.mark.parametrize(
+    "task",
+    [
+        # Others have the instances, priors or answers of one of these.
+        pytest.param(
+            x, id=label, marks=[pytest.mark.slow] * (label in ("values", "permuted", "uniform"))
+        )
+        for label, x in EVERY.items()
+        if x.name not in SERVES
+    ],
+)
 def test_the_true_objective_is_the_prior_mean_over_sequences(task):
     run = Run(
         task=task,
