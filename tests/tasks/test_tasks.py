@@ -64,6 +64,18 @@ BY_BATCHES = [EVERY[label] for label in ("pairs", "values", "whole", "dirichlet"
 every_task = pytest.mark.parametrize("task", EVERY.values(), ids=EVERY.keys())
 
 
+def _at_once(labels, *slow):
+    """Tasks by their labels; those whose instances or answers are like another's in minutes."""
+    of_labels = [
+        pytest.param(EVERY[label], id=label, marks=[pytest.mark.slow] * (label in slow))
+        for label in labels
+    ]
+    return pytest.mark.parametrize("task", of_labels)
+
+
+NEXT_TOKEN = [label for label, task in EVERY.items() if task.name not in SERVES]
+
+
 def test_every_registered_task_is_here():
     ours = {name for name, kind in Task.kinds().items() if kind.__module__.startswith("memobench.")}
     # Labelled contexts have a file of tests of their own.
@@ -205,17 +217,7 @@ def test_the_divergence_is_that_of_its_definition():
         assert bool(correct) == (order == [0, 1])
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        # Others have the instances, priors or answers of one of these.
-        pytest.param(
-            x, id=label, marks=[pytest.mark.slow] * (label in ("values", "permuted", "uniform"))
-        )
-        for label, x in EVERY.items()
-        if x.name not in SERVES
-    ],
-)
+@_at_once(NEXT_TOKEN, "values", "permuted", "uniform")
 def test_the_true_objective_is_the_prior_mean_over_sequences(task):
     run = Run(
         task=task,
@@ -242,7 +244,7 @@ def test_the_true_objective_is_the_prior_mean_over_sequences(task):
     np.testing.assert_allclose(result.step_loss_RxL[0], expected, rtol=1e-4)
 
 
-@every_task
+@_at_once(EVERY, "some triples", "permuted", "uniform")
 def test_every_task_trains_and_says_what_it_means(task):
     """By batches too where the sampled sequences or the shapes of answers are unlike all others."""
     methods = [Training(batch_size=8, n_batches=4, epochs=2)] * (task in BY_BATCHES) + [EXACT]
