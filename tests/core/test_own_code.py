@@ -351,7 +351,10 @@ def test_classes_of_one_function_differ_in_what_that_was_given(notebook):
 @pytest.mark.parametrize(
     ("helper", "edited"),
     [
-        ("def scale():\n    return 1.0", "def scale():\n    return 30.0"),
+        pytest.param(
+            *("def scale():\n    return 1.0", "def scale():\n    return 30.0"),
+            marks=pytest.mark.slow,
+        ),
         ("K = 1.0\n@jax.jit\ndef scale():\n    return K", "K = 30.0"),
     ],
     ids=["a helper", "what JAX has traced"],

@@ -103,17 +103,19 @@ def _registered(make_run, name, kind):
     return runs
 
 
-# Heads that stand between two kinds of the others.
+# Heads that stand between two kinds of the others; an MLP follows whatever heads there are.
 BETWEEN = ("one head", "square", "one width")
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        pytest.param(name, kind, marks=[pytest.mark.slow] * (name == "attention_only" and between))
+        pytest.param(name, kind, marks=[pytest.mark.slow] * among)
         for name in Architecture.kinds()
         for kind in KINDS
-        for between in [kind in BETWEEN]
+        for among in [
+            (name == "attention_only" and kind in BETWEEN) or (name, kind) == ("mlp", "full")
+        ]
     ],
 )
 def test_every_architecture_is_the_same_padded(make_run, name, kind):
