@@ -2,12 +2,12 @@
 #                       on a GPU with more of it
 # make gpu              a GPU at hand for a while (MINUTES=15): what is right and fast there, the
 #                       board, points of papers; the same command goes on where it stopped
-# make test             the tests of the code, some six minutes on two CPU cores
+# make test             the tests of the code, in minutes on two CPU cores
 # make test-published   makes published pages, boards and certificates again, and compares
 # make test-accelerators  what programs ask of accelerators and of many devices, seen on a CPU
 # make test-isa         what rests on rounding, as CPUs without AVX-512 and without AVX compute it,
 #                       and tiny runs, which must be trained to the bits that were kept
-# make test-slow        minutes-long checks against published numbers
+# make test-slow        long forms of tests: pages, stories, further combinations, published numbers
 # make test-browser     the leaderboard's page in a headless Chromium, which it installs on Debian
 # make test-cluster     on Ray and on a Slurm of its own, both installed, started and stopped here
 # make lint             ruff, mypy, and which room imports which

@@ -12,6 +12,8 @@ from tests import xla
 os.environ["XLA_FLAGS"] = xla.flags(os.environ.get("XLA_FLAGS", ""))
 # Nobody reads where in Python an operation of a test came from, and noting it takes long.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+# Matrices of tests are small: a second thread of BLAS only waits, and a core is each worker's.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests count compilations, and leave nothing in the user's folders.
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 

@@ -33,7 +33,7 @@ METHODS = [made for made in KINDS if issubclass(made, Method)]
 
 
 def cases(quick, strategy):
-    """A test of so many examples, always the same ones, and of 20 times as many in the slow suite.
+    """A test of so many examples, always the same ones, and of 50 times as many in the slow suite.
 
     What is drawn is the test's one argument.
     """
@@ -48,7 +48,7 @@ def cases(quick, strategy):
         )
 
     def twice(test):
-        few, many = (settings(n)(hypothesis.given(strategy)(test)) for n in (quick, 20 * quick))
+        few, many = (settings(n)(hypothesis.given(strategy)(test)) for n in (quick, 50 * quick))
 
         def check(of_examples):
             of_examples()

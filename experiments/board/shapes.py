@@ -152,7 +152,13 @@ def standard(budget: int, of: str = "families") -> list[Architecture]:
       budget: of parameters.
       of: a key of SHAPES.
     """
-    return _architectures(pd.read_csv(CHOSEN), budget, of)
+    return [*_standard(budget, of)]
+
+
+@functools.cache
+def _standard(budget: int, of: str) -> tuple[Architecture, ...]:
+    """Made once: presets of several experiments ask again and again."""
+    return tuple(_architectures(pd.read_csv(CHOSEN), budget, of))
 
 
 def _architectures(chosen: pd.DataFrame, budget: int, of: str) -> list[Architecture]:

@@ -90,7 +90,11 @@ def trials_of(threshold, width, random, n_trials=32, rounds=4, possible=None, kn
 
 
 @pytest.mark.parametrize(
-    ("threshold", "width"), [(132, 0.25), (196, 0.05), (60, 0.15), (132, 0.02)]
+    ("threshold", "width"),
+    [
+        *((132, 0.25), (196, 0.05)),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((60, 0.15), (132, 0.02))),
+    ],
 )
 def test_the_threshold_that_half_know_is_found_without_bias(threshold, width):
     """A largest set found by any trial is biased upward; half of them is not."""

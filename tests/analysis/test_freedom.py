@@ -44,10 +44,11 @@ def test_every_kind_has_a_formula_or_is_known_to_have_none():
 
 
 def _cases():
-    """All models; of each kind the first one, the others in minutes."""
+    """All models; of each kind without an example the first one, the others in minutes."""
     kinds = [architecture.name for architecture, _ in MODELS]
     for i, each in enumerate(MODELS):
-        marks = () if i == kinds.index(kinds[i]) else (pytest.mark.slow,)
+        at_once = i >= len(EXAMPLES) and i == kinds.index(kinds[i])
+        marks = () if at_once else (pytest.mark.slow,)
         yield pytest.param(*each, id=each[0].full_name, marks=marks)
 
 

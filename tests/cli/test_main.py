@@ -247,7 +247,25 @@ def test_a_terminal_that_has_not_every_letter_shows_codes(tmp_path, monkeypatch,
     assert stream.buffer.getvalue().decode(encoding) == f"1 {shown} 2, \\udcff\n"
 
 
+@pytest.fixture
+def no_docstrings(monkeypatch):
+    """As under -OO: what commands read of their own is gone."""
+    for command in cli.find().values():
+        monkeypatch.setattr(command.run, "__doc__", None)
+        monkeypatch.setattr(sys.modules[command.run.__module__], "__doc__", None)
+    monkeypatch.setattr(cli, "__doc__", None)
+
+
+def test_without_docstrings_commands_have_help(no_docstrings, tmp_path):
+    for line in (["--help"], ["run", "--help"]):
+        done = command_line(*line, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.count("usage: memobench") == 1
+
+
+@pytest.mark.slow
 def test_without_docstrings_commands_work():
+    """Python compiles all libraries anew for it."""
     code = "import sys; from memobench.cli import main as cli\n"
     code += "for line in (['--help'], ['run', '--help']):\n"
     code += "    sys.argv = ['memobench', *line]\n"

@@ -32,7 +32,7 @@ from tests.drawn import (
 )
 
 
-@cases(250, st.data())
+@cases(100, st.data())
 def test_a_spec_is_the_same_however_it_is_spelled(data):
     made = data.draw(st.sampled_from(KINDS).flatmap(specs))
     again = respelled(data.draw, made)
@@ -45,7 +45,7 @@ def test_a_spec_is_the_same_however_it_is_spelled(data):
     assert plain(again)
 
 
-@cases(150, st.data())
+@cases(60, st.data())
 def test_equal_runs_have_equal_ids(data):
     run = data.draw(drawn_runs())
     parts = {name: getattr(run, name) for name in ("task", "architecture", "method", "seed")}
@@ -55,7 +55,7 @@ def test_equal_runs_have_equal_ids(data):
     assert cells(again) == cells(run)
 
 
-@cases(250, st.data())
+@cases(100, st.data())
 def test_another_value_of_any_field_is_another_id(data):
     run = data.draw(drawn_runs())
     name = data.draw(st.sampled_from(["task", "architecture", "method"]))
@@ -88,7 +88,7 @@ def back(row):
     return run
 
 
-@cases(150, drawn_runs())
+@cases(60, drawn_runs())
 def test_a_row_leads_back_to_its_run(run):
     row = cells(run)
     assert back(row) == run
@@ -115,7 +115,7 @@ def test_tables_lead_back_to_their_runs(drawn):
 MEASURED = {"accuracy": 0.5, "accuracy_protocol": 0.5, "memorized": 1, "bits": 1.5, "loss": 0.1}
 
 
-@cases(200, st.data())
+@cases(80, st.data())
 def test_an_edited_row_is_another_run_or_one_line(data):
     run = data.draw(drawn_runs())
     row = json.loads(json.dumps(cells(run)))
@@ -138,7 +138,7 @@ def test_the_published_id_is_kept():
     assert (spec.SPEC_VERSION, run.run_id) == (2, "2fd71e98e44841dd")
 
 
-@cases(100, st.data())
+@cases(40, st.data())
 def test_every_construction_is_a_text_and_back(data):
     theorems = list(Construction.kinds().values())
     made = data.draw(st.sampled_from(theorems).flatmap(specs))

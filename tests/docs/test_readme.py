@@ -27,17 +27,41 @@ def _blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.S | re.M)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
+# What is smaller in a page's short form, which shows the same.
+SHORTER = {
+    "README": [("range(8)", "range(2)"), ("epochs=64", "epochs=4")],
+    "extending": [
+        ("starts=8", "starts=1, polished=1, adam_steps=20, steps=20"),
+        ("epochs=16", "epochs=2"),
+        ("(1, 2, 3, 4)", "(1, 2)"),
+    ],
+}
+
+
+def _lengths():
+    """Each page; where it trains for long, that is a slow test beside one of its short form."""
+    for page in PAGES:
+        shorter = SHORTER.get(page.stem, [])
+        slow = [pytest.mark.slow] if shorter else []
+        yield pytest.param(page, [], id=page.stem, marks=slow)
+        if shorter:
+            yield pytest.param(page, shorter, id=f"{page.stem}-short")
+
+
+@pytest.mark.parametrize(("page", "shorter"), [*_lengths()])
+def test_the_python_of_a_page_runs(page, shorter, tmp_path, monkeypatch, capsys):
     """What runs is marked `python`; what only shows a form is marked otherwise."""
-    blocks = _blocks(page, "python")
-    assert blocks or page != README
+    text = "\n".join(_blocks(page, "python"))
+    assert text or page != README
+    for long, short in shorter:
+        assert text.count(long) == 1
+        text = text.replace(long, short)
     monkeypatch.chdir(tmp_path)
     # As who reads the page puts it into a file: kinds have one.
     file = tmp_path / f"{page.stem}.py"
-    file.write_text("\n".join(blocks))
-    exec(compile(file.read_text(), file, "exec"), {"__name__": f"page_{page.stem}"})
-    assert ("print(" in "".join(blocks)) == bool(capsys.readouterr().out)
+    file.write_text(text)
+    exec(compile(text, file, "exec"), {"__name__": f"page_{page.stem}"})
+    assert ("print(" in text) == bool(capsys.readouterr().out)
 
 
 def _commands():

@@ -130,7 +130,14 @@ _KINDS = {type(found.figure): name for name, found in reversed(EXPERIMENTS.items
 _REPORTED = {*_KINDS.values(), *(EXPERIMENTS.keys() - published.experiments_of("quick"))}
 
 
-@pytest.mark.parametrize("name", sorted(_REPORTED))
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Its effects take long, and tests of the design have a page of them.
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "board/design"))
+        for name in sorted(_REPORTED)
+    ],
+)
 def test_every_experiment_has_a_report(name, tmp_path):
     experiment = EXPERIMENTS[name]
     # Fields of users' kinds are columns too, and pandas warns of tables in more than 100 pieces.
@@ -218,13 +225,15 @@ def _large():
     return found
 
 
-LARGE = _large()
-
-
-@pytest.mark.parametrize("kinds", LARGE, ids="-".join)
-def test_the_largest_sets_can_be_trained(kinds):
+def test_the_largest_sets_can_be_trained():
     """Their programs are made, but not compiled: quick presets and other tests have small sets."""
-    run = LARGE[kinds]
-    for shape in packing.programs(packing.make_pack([run])):
-        chunk = engine.to_compile(*shape)["chunk"]
-        jax.eval_shape(chunk.function, *chunk.arguments)
+    large = _large()
+    assert large
+    for kinds, run in large.items():
+        for shape in packing.programs(packing.make_pack([run])):
+            chunk = engine.to_compile(*shape)["chunk"]
+            try:
+                jax.eval_shape(chunk.function, *chunk.arguments)
+            except Exception as error:
+                error.add_note("-".join(kinds))
+                raise

@@ -117,7 +117,7 @@ def test_a_folder_with_weights_of_another_table_is_sound(tmp_path):
         assert set(memobench.weights(run, results=tmp_path)) == {"params", "constants"}
 
 
-@pytest.mark.parametrize("n_examples", [1, 5])
+@pytest.mark.parametrize("n_examples", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_few_examples_that_are_known_make_a_sound_row(n_examples, tmp_path):
     """Rounded bits are never more than there are."""
     quick = EXACT.replace(n_batches=32)

@@ -51,15 +51,15 @@ def plain():
 def test_the_largest_accuracy_of_the_checks_counts_and_the_last_loss(plain):
     whole = _train([_run(seed=seed) for seed in (0, 1)])
     early = METHOD.replace(enough=0.2)
+    ended = _train([_run(early, seed=seed) for seed in (0, 1)])
     for i, (accuracy_C, loss_C) in enumerate(plain):
         ends = whole.columns[i]
         n_checks = ends["ended_at"] // 64
         assert n_checks == 3 or accuracy_C[n_checks - 1] == 1
         np.testing.assert_allclose(whole.accuracy_R[i], max(accuracy_C[:n_checks]), atol=1 / 15)
         np.testing.assert_allclose(whole.loss_R[i], loss_C[n_checks - 1], atol=1e-2)
-        ended = _train([_run(early, seed=i)])
         first = int(np.argmax(np.array(accuracy_C) >= 0.2))
-        assert ended.columns[0]["ended_at"] == 64 * (first + 1)
+        assert ended.columns[i]["ended_at"] == 64 * (first + 1)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ def test_the_encoders_floor_falls_and_vanishes_at_n_minus_one(floors):
         assert losses[0] == best
 
 
+@pytest.mark.slow
 def test_two_dimensions_suffice_without_entropy():
     # Proposition 3: a circle of outputs.
     table = memobench.run([_encoder(d, Associations(vocab_size=5)) for d in (1, 2)], progress=False)
@@ -65,6 +66,7 @@ def test_two_dimensions_suffice_without_entropy():
     assert table["loss"][0] > 0.01
 
 
+@pytest.mark.slow
 def test_no_transformer_comes_below_the_floor(floors):
     # Proposition 1, against the same optimiser on the attention-only Transformer.
     floor = floors["loss"][1]

@@ -103,8 +103,21 @@ def _registered(make_run, name, kind):
     return runs
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", Architecture.kinds())
+# Heads that stand between two kinds of the others; an MLP follows whatever heads there are.
+BETWEEN = ("one head", "square", "one width")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(name, kind, marks=[pytest.mark.slow] * among)
+        for name in Architecture.kinds()
+        for kind in KINDS
+        for among in [
+            (name == "attention_only" and kind in BETWEEN) or (name, kind) == ("mlp", "full")
+        ]
+    ],
+)
 def test_every_architecture_is_the_same_padded(make_run, name, kind):
     runs = _registered(make_run, name, kind)
     packed = small.train(packing.make_pack(runs))

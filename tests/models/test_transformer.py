@@ -63,7 +63,9 @@ def _cases():
                     continue
                 # Without tables, models of all lengths are the same code.
                 if tabled or context_length == 3:
-                    yield pytest.param(run, id=f"{name}-{label}-S{context_length}")
+                    at_once = not tabled or context_length == 2 or label in ("square", "deep mlp")
+                    marks = [] if at_once else [pytest.mark.slow]
+                    yield pytest.param(run, id=f"{name}-{label}-S{context_length}", marks=marks)
 
 
 every_model = pytest.mark.parametrize("run", list(_cases()))

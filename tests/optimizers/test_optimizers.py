@@ -290,7 +290,14 @@ MEMORIES = Bijection(vocab_size=5), [LinearMemory(d_model=3), LinearMemory(d_mod
 
 @pytest.mark.parametrize(
     ("make", "batch_size", "clip"),
-    [*((make, 8, None) for make in OPTIMIZERS.values()), (Adam, 1, 0.05)],
+    [
+        *(
+            # Adam's step with one more term, and that of a sign.
+            pytest.param(make, 8, None, marks=[pytest.mark.slow] * (make in (AdamW, Lion)))
+            for make in OPTIMIZERS.values()
+        ),
+        (Adam, 1, 0.05),
+    ],
 )
 def test_packed_stopped_and_alone_a_run_is_the_same(make, batch_size, clip):
     method = Training(
@@ -321,7 +328,7 @@ def test_packed_stopped_and_alone_a_run_is_the_same(make, batch_size, clip):
         assert alone.loss_R[0] != alone.step_loss_RxL[0, 0]
 
 
-@pytest.mark.parametrize("make", [Muon, _heavy])
+@pytest.mark.parametrize("make", [pytest.param(Muon, marks=pytest.mark.slow), _heavy])
 def test_an_annealing_takes_the_optimisers_steps_and_its_padding_stays_zero(make):
     optimizer = make()
     method = Annealing(

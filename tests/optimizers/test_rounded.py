@@ -133,7 +133,11 @@ def _params(result, i, run):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "kind"), [(LARGE, "int4"), (MLP(d_model=5, d_head=3, d_mlp=4), "int8")]
+    ("architecture", "kind"),
+    [
+        (LARGE, "int4"),
+        pytest.param(MLP(d_model=5, d_head=3, d_mlp=4), "int8", marks=pytest.mark.slow),
+    ],
 )
 def test_packed_and_alone_a_run_is_the_same_and_its_weights_are_rounded(architecture, kind):
     method = METHOD.replace(precision=kind)

@@ -388,7 +388,11 @@ def _start(folder):
     return process
 
 
-@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 3)])
+@pytest.mark.parametrize(
+    ("number", "times"),
+    # An interrupt in this process is tested below.
+    [pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow), (signal.SIGTERM, 3)],
+)
 def test_ctrl_c_and_sigterm_say_what_is_saved_and_how_to_resume(tmp_path, number, times):
     process = _start(tmp_path)
     for _ in range(times):
@@ -455,7 +459,13 @@ def test_what_ends_with_the_time_is_returned(make_run, monkeypatch):
     assert table["status"].tolist() == ["ok"]
 
 
-@pytest.mark.parametrize("task", [Associations(vocab_size=4), LabelledContexts(n_examples=6)])
+@pytest.mark.parametrize(
+    "task",
+    [
+        Associations(vocab_size=4),
+        pytest.param(LabelledContexts(n_examples=6), marks=pytest.mark.slow),
+    ],
+)
 def test_settings_of_the_caller_change_nothing(task):
     """Neither precision nor random numbers follow them."""
     architecture = AttentionOnly(d_model=2, d_head=2)

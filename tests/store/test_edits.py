@@ -133,7 +133,7 @@ def assert_line(line):
 # --- Shards ----------------------------------------------------------------------------------
 
 
-@cases(500, st.deferred(lambda: edited(sealed=False)))
+@cases(200, st.deferred(lambda: edited(sealed=False)))
 def test_an_edited_shard_is_refused_in_one_line_or_holds_the_same(made):
     text, data = made
     path = folder() / "edited"
@@ -148,7 +148,7 @@ def test_an_edited_shard_is_refused_in_one_line_or_holds_the_same(made):
         )
 
 
-@cases(200, st.deferred(lambda: edited(sealed=True)))
+@cases(80, st.deferred(lambda: edited(sealed=True)))
 def test_a_shard_that_was_sealed_again_is_refused_in_one_line_or_holds_what_columns_may(made):
     _, data = made
     path = folder() / "edited"
@@ -170,7 +170,7 @@ def test_a_shard_that_was_sealed_again_is_refused_in_one_line_or_holds_what_colu
         )
 
 
-@cases(50, st.deferred(lambda: edited(sealed=True)))
+@cases(20, st.deferred(lambda: edited(sealed=True)))
 def test_no_edit_ends_verify_or_a_reader_otherwise_than_in_lines(made):
     _, data = made
     with tempfile.TemporaryDirectory(dir=folder()) as name:
@@ -182,7 +182,7 @@ def test_no_edit_ends_verify_or_a_reader_otherwise_than_in_lines(made):
         assert "runs are done" in status.text(name)
 
 
-@cases(10, st.data())
+@cases(5, st.data())
 def test_a_board_of_edited_rows_is_drawn_or_refused_in_one_line(data):
     shard = json.loads(board_text())
     for _ in range(data.draw(st.integers(1, 2))):
@@ -204,7 +204,7 @@ def board_text():
         return results.write_shard(pathlib.Path(name), made, small.PROVENANCE).read_text()
 
 
-@cases(60, st.lists(drawn_runs(), min_size=1, max_size=3, unique_by=lambda run: run.run_id))
+@cases(24, st.lists(drawn_runs(), min_size=1, max_size=3, unique_by=lambda run: run.run_id))
 def test_what_is_written_of_any_run_is_read_to_the_last_bit(runs):
     chance = random.Random(runs[0].run_id)
     made = []
@@ -221,7 +221,7 @@ def test_what_is_written_of_any_run_is_read_to_the_last_bit(runs):
 # --- Leases ------------------------------------------------------------------------------------
 
 
-@cases(200, st.data())
+@cases(80, st.data())
 def test_no_lease_that_somebody_wrote_ends_a_driver(data):
     with tempfile.TemporaryDirectory(dir=folder()) as name:
         told = {

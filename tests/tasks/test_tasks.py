@@ -59,14 +59,21 @@ EVERY: dict[str, Task] = {
 }
 # By whom tasks are learned that not every architecture serves.
 SERVES = {"factual_recall": "recall_transformer", "sequences": "gpt", "in_context_recall": "modern"}
-next_token_task = pytest.mark.parametrize(
-    "task",
-    [task for task in EVERY.values() if task.name not in SERVES],
-    ids=[label for label, task in EVERY.items() if task.name not in SERVES],
-)
 EXACT = Training(n_batches=40, epochs=10, learning_rate=0.03).exact()
 BY_BATCHES = [EVERY[label] for label in ("pairs", "values", "whole", "dirichlet")]
 every_task = pytest.mark.parametrize("task", EVERY.values(), ids=EVERY.keys())
+
+
+def _at_once(labels, *slow):
+    """Tasks by their labels; those whose instances or answers are like another's in minutes."""
+    of_labels = [
+        pytest.param(EVERY[label], id=label, marks=[pytest.mark.slow] * (label in slow))
+        for label in labels
+    ]
+    return pytest.mark.parametrize("task", of_labels)
+
+
+NEXT_TOKEN = [label for label, task in EVERY.items() if task.name not in SERVES]
 
 
 def test_every_registered_task_is_here():
@@ -210,7 +217,7 @@ def test_the_divergence_is_that_of_its_definition():
         assert bool(correct) == (order == [0, 1])
 
 
-@next_token_task
+@_at_once(NEXT_TOKEN, "values", "permuted", "uniform")
 def test_the_true_objective_is_the_prior_mean_over_sequences(task):
     run = Run(
         task=task,
@@ -237,7 +244,7 @@ def test_the_true_objective_is_the_prior_mean_over_sequences(task):
     np.testing.assert_allclose(result.step_loss_RxL[0], expected, rtol=1e-4)
 
 
-@every_task
+@_at_once(EVERY, "some triples", "permuted", "uniform")
 def test_every_task_trains_and_says_what_it_means(task):
     """By batches too where the sampled sequences or the shapes of answers are unlike all others."""
     methods = [Training(batch_size=8, n_batches=4, epochs=2)] * (task in BY_BATCHES) + [EXACT]

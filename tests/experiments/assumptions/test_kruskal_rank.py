@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pandas as pd
+import pytest
 
 
 def kruskal_rank(*arguments):
@@ -27,6 +28,7 @@ def test_the_script_writes_page_figure_and_tables(tmp_path):
     assert len(pd.read_csv(tmp_path / "context_ranks.csv"))
 
 
+@pytest.mark.slow
 def test_the_script_names_mistakes_in_a_line(tmp_path):
     done = kruskal_rank("--sets=none_such", "--output", tmp_path)
     assert done.returncode == 1

@@ -54,6 +54,19 @@ def _ends(lines):
     return [line.partition(":")[0] for line in lines]
 
 
+def test_a_queue_does_again_only_what_was_not_done(gpu, tmp_path):
+    for name, text in (("fails", "raise SystemExit(3)"), ("works", "print('worked')")):
+        (tmp_path / f"{name}.py").write_text(text)
+    steps = [gpu.Step(str(tmp_path / f"{name}.py")) for name in ("fails", "works")]
+    for seconds, ends in (
+        (0, ["left", "left"]),
+        (600, ["not done, status 3", "done"]),
+        (600, ["not done, status 3", "done before"]),
+    ):
+        assert _ends(gpu.work(steps, tmp_path / "gpu", seconds, 1)) == ends
+
+
+@pytest.mark.accelerators
 def test_a_queue_goes_on_where_it_stopped(gpu, tiny, tmp_path):
     folder = tmp_path / "gpu"
     broken = gpu.Step("-m memobench run nothing/such", trains=True)
