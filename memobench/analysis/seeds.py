@@ -1,7 +1,7 @@
 """Means over seeds and their Student's intervals, and what theory says of rows. Pure functions."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -217,9 +217,14 @@ def bounds(known: pd.DataFrame) -> pd.DataFrame:
 def chance(table: pd.DataFrame) -> pd.Series:
     """The accuracy of guessing, for every row; NaN for tasks that are not registered here."""
     names = [name for name in task_columns() if name in table]
-    rows = table[names].itertuples(index=False, name=None)
-    chances = [_chance(tuple(names), tuple(_to_python(x) for x in row)) for row in rows]
-    return pd.Series(chances, index=table.index, dtype=float)
+    chances = map(chance_of_row, table[names].to_dict("records"))
+    return pd.Series(list(chances), index=table.index, dtype=float)
+
+
+def chance_of_row(row: Mapping[Any, Any]) -> float:
+    """As `chance`, for a row alone."""
+    names = tuple(name for name in task_columns() if name in row)
+    return _chance(names, tuple(_to_python(row[name]) for name in names))
 
 
 def _to_python(cell: Any) -> Any:

@@ -75,7 +75,7 @@ def _row(run: Any) -> dict[str, Any]:
     bits_KxTxS, steps_K = models(run, "rung_bits"), parse_list(run["rung_steps"])
     bits, known_TxS = estimates.estimate_mean(bits_KxTxS[-1]), models(run, "rung_known")[-1]
     known_as, n = architecture(run), int(run["n_examples"])
-    guessing = float(analysis.chance(pd.DataFrame([run])).iloc[0])
+    guessing = analysis.chance_of_row(run)
     found: dict[str, Any] = {
         "run_id": run["run_id"],
         "by": run.get("by"),
@@ -113,7 +113,7 @@ def _row(run: Any) -> dict[str, Any]:
 def estimate_half_known(run: Any) -> thresholds.Estimate | None:
     """The examples that half of the trainings of a Capacity know to 99%; None without trials."""
     trials = [thresholds.Trial(n, bool(known)) for n, known in parse_list(run["complete_trials"])]
-    guessing = float(analysis.chance(pd.DataFrame([run])).iloc[0])
+    guessing = analysis.chance_of_row(run)
     if not trials or np.isnan(guessing):
         return None
     known, n = models(run, "rung_known")[-1].mean(), int(run["n_examples"])

@@ -90,11 +90,12 @@ def draw(
             _summarize_largest,
         ),
     ):
+        known = {contest.budget: summarize(contest) for contest in compared}
         points = [
             (name, row)
             for side in (_ATTENTION, _MLP, _BOTH)
             for contest in capacity_summary.select_complete(compared, [side])
-            for name, row in summarize(contest).items()
+            for name, row in known[contest.budget].items()
             if name == side or (side == _ATTENTION and name == WIDE)
         ]
         lines: dict[str, list[Any]] = {}

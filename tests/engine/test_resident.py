@@ -75,9 +75,7 @@ def find(signature):
 @pytest.mark.parametrize(
     ("task", "architecture", "method", "n_threads"),
     [
-        (mb.Associations(vocab_size=9), NARROW, EXACT, 256),
-        (mb.Associations(vocab_size=17), NEURONS, EXACT, 128),
-        (LISTED, BOTH, EXACT, 128),
+        (mb.Associations(vocab_size=17), BOTH, EXACT, 128),
         (LISTED, NARROW, BATCHES, 128),
         (LISTED, NEURONS, PEAK, 256),
     ],
@@ -95,9 +93,6 @@ def test_a_kernel_trains_as_xla(tmp_path, task, architecture, method, n_threads)
     assert (loss_RxC[:, -1] < loss_RxC[:, 0]).all()
     np.testing.assert_allclose(loss_RxC, expected_RxC, rtol=2e-5)
     np.testing.assert_allclose(accuracy_RxC, known_RxC, atol=1.01 / 32)
-    # Equal inputs give equal bits.
-    (again_RxC, _), _ = train(runs, make)
-    np.testing.assert_array_equal(again_RxC, loss_RxC)
 
 
 @compiler
@@ -110,6 +105,9 @@ def test_a_kernel_of_padded_models_trains_each_as_alone(tmp_path):
         return resident.make_chunk(signature, kernel, make_launch(tmp_path, kernel, 128))
 
     (loss_RxC, _), state = train(runs, make)
+    # Equal inputs give equal bits.
+    (again_RxC, _), _ = train(runs, make)
+    np.testing.assert_array_equal(again_RxC, loss_RxC)
     for i, run in enumerate(runs):
         (alone_RxC, _), _ = train([run], make)
         np.testing.assert_allclose(loss_RxC[i], alone_RxC[0], rtol=2e-5)
