@@ -39,6 +39,8 @@ _log = logging.getLogger("memobench")
 VERSION = "v3"
 # What pages put behind a number of trainings of which many fail.
 FAILED = "†"
+# And behind a best setting beyond which none was tried.
+EDGE = "‡"
 # Submitters of our rows, and of those of the user's folder.
 OWN, YOURS = capacity_summary.OWN, "you"
 EXACT, CONSTRUCTED, OPEN = "exact", "constructed", "open"
@@ -150,10 +152,10 @@ class SetColumn(BoardColumn):
         """The text of it on pages.
 
         >>> COLUMNS["set_size"].text({"set_size": 256.0, "budget": 256})
-        '256 (edge)'
+        '256‡'
         """
         is_edge = row.get(self.name) == peak.sizes(row["budget"])[-1]
-        return super().text(row) + " (edge)" * is_edge
+        return super().text(row) + EDGE * is_edge
 
 
 class RankColumn(BoardColumn):
@@ -211,7 +213,7 @@ COLUMNS: dict[str, BoardColumn] = {
         SetColumn(
             "set_size",
             "set size",
-            "associations of the set on which it knows most; (edge) where that is the largest one",
+            f"associations of the set on which it knows most; {EDGE} where that is the largest one",
             0,
             first=True,
         ),

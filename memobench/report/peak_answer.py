@@ -10,6 +10,7 @@ import pandas as pd
 
 from memobench.board import capacity_summary
 from memobench.board.peak import peaks, ratio
+from memobench.board.table import EDGE
 from memobench.core.cells import from_cells
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ATTENTION, _MLP, _BOTH = capacity_summary.SIDES
-# What the table puts behind a number whose best setting is the last of those tried.
-EDGE = "‡"
 
 
 def name_peaks(table: pd.DataFrame) -> pd.DataFrame:
