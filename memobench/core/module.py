@@ -99,10 +99,6 @@ class Module(nn.Module, kw_only=True):
         """
         return {}
 
-    def kernel(self) -> Kernel | None:
-        """The module's own code for the steps of a chunk on a GPU; None leaves them to XLA."""
-        return None
-
     def products(self) -> tuple[tuple[int, int, int, int], ...]:
         """Sizes (m, r, n) of products of two matrices, and the number of such products."""
         return ()
@@ -116,6 +112,14 @@ class Module(nn.Module, kw_only=True):
         """
         del task
         return None
+
+
+class KernelModule(Module):
+    """A model that has code of its own for the steps of a chunk on a GPU."""
+
+    def kernel(self) -> Kernel | None:
+        """The code; None leaves steps of these sizes to XLA."""
+        raise NotImplementedError
 
 
 class TabledModule(Module):

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import optax
 
 from memobench.core.kernel import Kernel
+from memobench.core.module import KernelModule
 from memobench.engine import devices
 from memobench.engine.lanes import Lane, State
 from memobench.engine.signature import Signature
@@ -53,9 +54,12 @@ def find_kernel(signature: Signature, batches: bool = False) -> Kernel | None:
     """
     task, optimizer, module = signature.task, signature.optimizer, signature.module
     is_served = (
-        isinstance(optimizer, Adam)
+        isinstance(module, KernelModule)
+        # What a subclass changes the kernel does not know.
+        and type(optimizer) is Adam
         and optimizer.clip is None
         and isinstance(task, TokenTask)
+        and type(task).objective is TokenTask.objective
         and (task.context_length, task.question) == (2, "next token")
         and task.is_even
         and not task.is_fresh

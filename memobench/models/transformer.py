@@ -21,7 +21,7 @@ from memobench import theory
 from memobench.core.architecture import WithHeads, in_words, require_neurons, sizes_in_words
 from memobench.core.columns import choice, integer
 from memobench.core.kernel import Kernel
-from memobench.core.module import Module, TabledModule, count_distinct, has_room
+from memobench.core.module import KernelModule, Module, TabledModule, count_distinct, has_room
 from memobench.core.spec import kind
 from memobench.models import feed_forward, mixing
 from memobench.models.feed_forward import ACTIVATIONS
@@ -280,7 +280,7 @@ class FoldedLayer(NamedTuple):
     mlp_out_DW: jax.Array
 
 
-class Transformer(PlainTransformer, TabledModule):
+class Transformer(PlainTransformer, TabledModule, KernelModule):
     """A `PlainTransformer` in two forms that are faster, by the platform.
 
     On CPUs, and of all sequences at once, what depends on a single token is computed apart:
@@ -299,6 +299,8 @@ class Transformer(PlainTransformer, TabledModule):
     def kernel(self) -> Kernel | None:
         """`transformer.cuh`: one layer, two tokens, heads that act on the stream."""
         is_served = self.full and self.n_layers == 1 and self.context_length == 2
+        # What a subclass changes the kernel does not know.
+        is_served = is_served and type(self) is Transformer
         if not (is_served and self.activation in ("gelu", "relu") and self.vocab_size <= 256):
             return None
         sizes = {"D": self.d_model, "K": self.d_head, "H": self.n_heads, "W": self.d_mlp}

@@ -14,6 +14,7 @@ import pytest
 import memobench as mb
 from memobench import engine
 from memobench.engine import compile_program, resident
+from memobench.models.transformer import Transformer
 from memobench.optimizers.adam import Adam
 from memobench.planner import packing
 
@@ -140,6 +141,38 @@ def test_other_steps_are_left_to_xla(name):
     task, architecture, method = OTHERS[name]
     run = mb.Run(task=task, architecture=architecture, method=method)
     assert resident.find_kernel(packing.make_pack([run]).signature) is None
+
+
+class _Louder(Transformer):
+    def __call__(self, tokens_S):
+        return 2 * super().__call__(tokens_S)
+
+
+class _Slower(Adam):
+    pass
+
+
+class _Harder(mb.Associations):
+    def objective(self, *arguments, **named):
+        loss, accuracy = super().objective(*arguments, **named)
+        return 2 * loss, accuracy
+
+
+@pytest.mark.parametrize("what", ["module", "optimizer", "task"])
+def test_what_a_subclass_changes_is_left_to_xla(what):
+    signature = signature_of(EXACT)
+    assert resident.find_kernel(signature) is not None
+    module = signature.module
+    sizes = {x.name: getattr(module, x.name) for x in dataclasses.fields(module) if x.init}
+    sizes = {name: x for name, x in sizes.items() if name not in ("parent", "name")}
+    changed = {
+        "module": _Louder(**sizes),
+        "optimizer": object.__new__(_Slower),
+        "task": object.__new__(_Harder),
+    }[what]
+    if what != "module":
+        vars(changed).update(vars(getattr(signature, what)))
+    assert resident.find_kernel(dataclasses.replace(signature, **{what: changed})) is None
 
 
 def test_packs_of_a_gpu_are_of_one_size_where_a_kernel_trains_them():
