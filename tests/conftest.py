@@ -17,6 +17,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests count compilations, and leave nothing in the user's folders.
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 
+# Programs are XLA's, of all models: tests/engine/test_resident.py has the kernels.
+os.environ["MEMOBENCH_KERNELS"] = "0"
+
 # The cases that hypothesis draws are always the same: it has nothing to remember.
 os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp(prefix="memobench-cases-")
 

@@ -1,4 +1,4 @@
-"""The contract of kernels: a module's own code for all steps of a chunk, one block a model."""
+"""The contract of kernels: a module's own code for all steps of a chunk of a model."""
 
 import pathlib
 from collections.abc import Callable
@@ -6,12 +6,18 @@ from typing import Any, NamedTuple
 
 import jax
 
+# Takes a chunk, given its number of steps, the examples between two steps' batches, and arrays:
+# weights_RxP and two moments, count_R of steps before, examples (first | last << 8 | next << 16),
+# begin_R and size_R of batches among them, scale_R of scores, rate_RxC, and seen_2xRxC for losses
+# and accuracies. The first three and the last are overwritten, or replaced in the list.
+Launch = Callable[[int, int, list[Any]], None]
+
 
 class Kernel(NamedTuple):
-    """A source in CUDA's C++ that trains a module by Adam, weights and moments in shared memory.
+    """A source in C++, with CUDA's words or without, that trains a module by Adam.
 
-    Tokens are read two at a time, and one next token is learnt. `memobench/engine/resident.py` says
-    what it is called with.
+    Tokens are read two at a time, and one next token is learnt. `Launch` says what it is called
+    with.
 
     Attributes:
       source: the file.

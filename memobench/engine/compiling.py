@@ -41,7 +41,7 @@ def keep_programs() -> None:
     if config.jax_compilation_cache_dir is not None or not config.jax_enable_compilation_cache:
         return
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = pathlib.Path(cache, "memobench", f"programs-{_describe_cpu()}")
+    folder = pathlib.Path(cache, "memobench", f"programs-{describe_cpu()}")
     if not folder.is_absolute():
         return
     try:
@@ -57,7 +57,14 @@ def keep_programs() -> None:
                 path.unlink()
 
 
-def _describe_cpu() -> str:
+def kept_folder() -> pathlib.Path | None:
+    """The folder of this machine in which programs are kept, if any is."""
+    folder = jax.config.jax_compilation_cache_dir
+    kept = jax.config.jax_enable_compilation_cache and folder and pathlib.Path(folder)
+    return kept if kept and kept.is_dir() else None
+
+
+def describe_cpu() -> str:
     """A name of all of the CPU that decides machine code: instructions, and cores to divide work.
 
     JAX's own keys are not known to have them, and code for other instructions would fail or round
@@ -68,9 +75,8 @@ def _describe_cpu() -> str:
     except OSError:
         lines = []
     known = sorted({x for x in lines if x.lower().startswith(("flags", "features", "model name"))})
-    allowed = getattr(os, "sched_getaffinity", None)
-    n_cores = len(allowed(0)) if allowed else os.cpu_count()
-    text = "\n".join([platform.machine(), platform.processor(), str(n_cores), *known])
+    n_cores = str(devices.n_cores())
+    text = "\n".join([platform.machine(), platform.processor(), n_cores, *known])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

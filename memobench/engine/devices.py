@@ -6,6 +6,7 @@ comes of its copies is cut off. On one device all of this does nothing.
 """
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,12 @@ SPLIT, SHARED = PartitionSpec("runs"), PartitionSpec()
 def count() -> int:
     """The number of this process's devices."""
     return jax.local_device_count()
+
+
+def n_cores() -> int:
+    """The number of cores this process may use: a cluster's job may have few of its machine's."""
+    allowed = getattr(os, "sched_getaffinity", None)  # Linux alone has it.
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def share(n_runs: int) -> int:

@@ -1,10 +1,12 @@
-// All steps of a chunk of one Transformer, by one block, which keeps weights, moments and gradient
-// in shared memory. What compiles it for a size (memobench/engine/resident.py) defines
-//   D width, H heads of dimension K, W neurons, N vocabulary, B examples at a time, a thread each,
-//   RELU where the activation is that and no gelu, and B1, B2, EPS of Adam.
+// All steps of a chunk of one Transformer: on a GPU by one block, which keeps weights, moments and
+// gradient in shared memory, on a CPU by one thread, with an example in each place of its vectors.
+// What compiles it for a size (memobench/engine/resident.py) defines
+//   D width, H heads of dimension K, W neurons, N vocabulary, B examples at a time,
+//   FULL where heads act on the stream and positions are part of it, COMPRESS where heads act on a
+//   map of it to K, RELU where the activation is that and no gelu, and B1, B2, EPS of Adam.
 // One layer, two tokens of which the last is read: heads mix it and what the first has beyond it.
-// A row is what a feature reads or writes, D numbers: padded to ROW in shared memory, so that four
-// are read at a time. No atomics: equal inputs give equal bits.
+// A row is what a feature reads or writes: of the stream, D numbers, or of heads' input, I; padded
+// in memory, so that four are read at a time. No atomics: equal inputs give equal bits.
 #if defined(__CUDACC__)
 #define DEVICE __device__ __forceinline__
 #define SYNC __syncthreads()
@@ -12,166 +14,793 @@
 #define NO_UNROLL _Pragma("unroll 1")
 #else
 #include <cmath>
-#define DEVICE inline
+#include <cstring>
+#include <new>
+#define DEVICE inline __attribute__((always_inline))
 #define SYNC
-#define UNROLL
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 64")
+#endif
 #define NO_UNROLL
 #endif
 
 namespace {
 
-constexpr int QUADS = (D + 3) / 4, ROW = 4 * QUADS, HK = H * K;
-// Rows, in the order of transformer.py.
-constexpr int TOKEN = 0, POSITION = N, UNEMBED = N + 2, QUERY = 2 * N + 2, KEY = QUERY + HK;
-constexpr int VALUE = KEY + HK, OUTPUT = VALUE + HK, IN = OUTPUT + HK, OUT = IN + W;
-constexpr int ROWS = OUT + W, PARAMS = ROWS * D + W;
-
-// Features whose gradient is taken at a time: tokens, neurons, and those of whole heads.
-constexpr int round_up_to_even(int n) { return (n + 1) / 2 * 2; }
-constexpr int FU = 32, FW = 16, HEADS = K < 8 ? 8 / K : 1, FH = round_up_to_even(HEADS * K);
-constexpr int max_of(int a, int b) { return a > b ? a : b; }
-constexpr int COLUMNS = max_of(max_of(FU, 2 * FW), 5 * FH) + 2;
-static_assert(H + W <= B * COLUMNS);
-// Threads beside another that share the examples of one sum.
-constexpr int splits(int n_products, int n_features) {
-    return max_of(1, B / (n_products * n_features / 2 * QUADS));
-}
-constexpr int SU = splits(1, FU), SW = splits(2, FW), SH = splits(5, FH), SB = B / FW;
-constexpr int PARTS = max_of(max_of(SU * FU, SW * 2 * FW), SH * 5 * FH) * ROW + SB * FW;
-constexpr int FLOATS = ROWS * ROW + W + 3 * PARAMS + B * (3 * ROW + COLUMNS + 1) + PARTS + 8;
-
-struct Shared {
-    float *weight, *mean, *square, *gradient, *a, *b, *c, *column, *part, *bias_part;
-    int* token;
-};
-
-// What a thread keeps of its example: y of the last token, z of the first less y, the stream x
-// after heads and `read` after neurons, and gradients.
-struct Example {
-    float y[D], z[D], x[D], read[D], g[D];
-    float most, over_total, loss, right;
-    int first, last, label;
-    bool counts;
-};
+// --- Numbers: one of an example on a GPU, of as many examples as a vector has places on a CPU ----
 
 #if defined(__CUDACC__)
-constexpr int OWN = 1;
-#define EACH(i, n) for (int i = threadIdx.x; i < (n); i += B)
-DEVICE void load(float* to, const float* row) {
-    UNROLL for (int i = 0; i < QUADS; ++i) {
-        const float4 v = reinterpret_cast<const float4*>(row)[i];
-        const float of[4] = {v.x, v.y, v.z, v.w};
-        UNROLL for (int j = 0; j < 4; ++j) if (4 * i + j < D) to[4 * i + j] = of[j];
-    }
-}
+constexpr int LANES = 1;
+using real = float;
+using whole = int;
+using mask = bool;
+DEVICE real spread(float x) { return x; }
+DEVICE float select(bool is, float a, float b) { return is ? a : b; }
+DEVICE float exponential(float x) { return expf(x); }
+DEVICE float logarithm(float x) { return logf(x); }
+DEVICE whole places() { return 0; }
 #else
-constexpr int OWN = B;
-#define EACH(i, n) for (int i = 0; i < (n); ++i)
-DEVICE void load(float* to, const float* row) {
-    for (int i = 0; i < D; ++i) to[i] = row[i];
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+#elif defined(__AVX__)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
+typedef float real __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int whole __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+using mask = whole;
+DEVICE real spread(float x) { return real{} + x; }
+template <typename T>
+DEVICE T select(mask is, T a, T b) { return is ? a : b; }
+DEVICE real convert(whole x) { return __builtin_convertvector(x, real); }
+DEVICE whole convert(real x) { return __builtin_convertvector(x, whole); }
+DEVICE whole bits(real x) { return (whole)x; }
+DEVICE real of_bits(whole x) { return (real)x; }
+DEVICE whole places() {
+    whole x;
+    for (int i = 0; i < LANES; ++i) x[i] = i;
+    return x;
+}
+// 2^n e^r with |r| < 0.35, to which eight terms of the series are enough.
+DEVICE real exponential(real x) {
+    x = select(x > 88.0f, spread(88.0f), select(x < -87.0f, spread(-87.0f), x));
+    const real n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+    const real r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    real sum = spread(1.0f / 5040);
+    sum = sum * r + 1.0f / 720, sum = sum * r + 1.0f / 120, sum = sum * r + 1.0f / 24;
+    sum = sum * r + 1.0f / 6, sum = sum * r + 0.5f, sum = sum * r + 1.0f, sum = sum * r + 1.0f;
+    return of_bits(bits(sum) + (convert(n) << 23));
+}
+// n log 2 + log m with m near 1, of which log m = 2 artanh((m - 1) / (m + 1)).
+DEVICE real logarithm(real x) {
+    const whole n = (bits(x) - 0x3f3504f3) >> 23;
+    const real m = of_bits(bits(x) - (n << 23)), s = (m - 1.0f) / (m + 1.0f), t = s * s;
+    const real series = 1.0f + t * (1.0f / 3 + t * (1.0f / 5 + t * (1.0f / 7 + t * (1.0f / 9))));
+    return convert(n) * 0.69314718f + 2.0f * s * series;
+}
+DEVICE float total(real x) {
+    float of[LANES];
+    std::memcpy(of, &x, sizeof of);
+    for (int n = LANES / 2; n > 1; n /= 2) for (int i = 0; i < n; ++i) of[i] += of[i + n];
+    return of[0] + of[1];
 }
 #endif
-#define FOR(i, n) UNROLL for (int i = 0; i < (n); ++i)
-#define EXAMPLES(b) EACH(b, B)
-#define OWNED(b) own[OWN == 1 ? 0 : (b)]
 
-DEVICE float dot(const float* row, const float* x) {
-    float w[D], sum = 0.0f;
-    load(w, row);
-    FOR(i, D) sum += w[i] * x[i];
+#define FOR(i, n) UNROLL for (int i = 0; i < (n); ++i)
+
+// --- Sizes ------------------------------------------------------------------------------------
+
+constexpr int max_of(int a, int b) { return a > b ? a : b; }
+constexpr int round_up(int n, int to) { return (n + to - 1) / to * to; }
+constexpr int I = COMPRESS ? K : D, HK = H * K;
+constexpr int RD = round_up(D, 4), RI = round_up(I, 4), ROW = max_of(RD, RI);
+// Of wide heads products of query and key and of output and value are the shorter way.
+constexpr bool FOLD = 2 * K > I;
+// Rows of the stream and of heads' input, in the order of transformer.py; biases follow.
+constexpr int TOKEN = 0, UNEMBED = N, INTO = 2 * N, BACK = INTO + COMPRESS * K;
+constexpr int IN = BACK + COMPRESS * K, OUT = IN + W, WIDE = OUT + W;
+constexpr int POSITION = 0, QUERY = 2, KEY = QUERY + HK, VALUE = KEY + HK, OUTPUT = VALUE + HK;
+constexpr int INNER = OUTPUT + HK, PARAMS = WIDE * D + INNER * I + W;
+
+// Features whose gradient is taken at a time: tokens, neurons, and those of whole heads.
+constexpr int FU = 32, FW = 16, HEADS = K < 8 ? 8 / K : 1, FH = round_up(HEADS * K, 2);
+constexpr int FI = round_up(I, 2), FC = round_up(2 * I, 2);
+constexpr int COLUMNS = max_of(max_of(FU, 2 * FW), max_of(FOLD ? FC : 4 * FH, FC)) + 2;
+static_assert(H + W <= B * COLUMNS);
+
+#if defined(__CUDACC__)
+// Moments and gradient have no padding.
+constexpr int GD = D, GI = I, OWN = 1, ALIGN = 4;
+// Threads beside another that share the examples of one sum.
+constexpr int splits(int n_products, int n_features, int width) {
+    return max_of(1, B / (n_products * n_features / 2 * ((width + 3) / 4)));
+}
+#define EACH(i, n) for (int i = threadIdx.x; i < (n); i += B)
+#define ENTRIES(f, i, rows, width)                                             \
+    for (int f##i = threadIdx.x, f = f##i / (width), i = f##i % (width);       \
+         f##i < (rows) * (width); f##i += B, f = f##i / (width), i = f##i % (width))
+#define EXAMPLES(b) for (int b = threadIdx.x, once = 1; once; once = 0)
+#define OWNED(b) own[0]
+#else
+constexpr int GD = RD, GI = RI, OWN = B / LANES, ALIGN = 16;
+constexpr int splits(int, int, int) { return 1; }
+#define EACH(i, n) for (int i = 0; i < (n); ++i)
+#define ENTRIES(f, i, rows, width) \
+    for (int f = 0; f < (rows); ++f) UNROLL for (int i = 0; i < (width); ++i)
+#define EXAMPLES(b) for (int b = 0; b < s.filled; b += LANES)
+#define OWNED(b) own[(b) / LANES]
+#endif
+constexpr int KEPT = WIDE * GD + INNER * GI + W, WEIGHTS = WIDE * RD + INNER * RI + W;
+constexpr int parts(int n_products, int n_features, int width) {
+    return splits(n_products, n_features, width) * n_products * n_features * ROW;
+}
+constexpr int PARTS = max_of(
+    max_of(parts(1, FU, D), parts(2, FW, D)),
+    max_of(max_of(parts(1, FI, I), FOLD ? parts(1, FC, I) : parts(4, FH, I)),
+           COMPRESS ? max_of(parts(1, FI, D), parts(2, FI, D)) : 0)
+);
+constexpr int FOLDS = FOLD ? H : 0, TILE = round_up(I * RI, ALIGN);
+constexpr int aligned(int n) { return round_up(n, ALIGN); }
+constexpr int FLOATS = aligned(WEIGHTS) + 3 * aligned(KEPT) + 3 * aligned(B * ROW) +
+                       aligned(B * COLUMNS) + aligned(PARTS) + aligned(max_of(B, FC)) +
+                       (2 * FOLDS + 2 + (FOLD ? 4 : 0)) * TILE + aligned(B);
+
+struct Shared {
+    float *weight, *mean, *square, *gradient, *a, *b, *c, *column, *part, *column_part;
+    // Products of query and key, and of output and value, of each head; the latter's sum; sums over
+    // examples of what comes back times the last token; gradients of a head's products, each also
+    // turned.
+    float *score_map, *value_map, *all_values, *all_back, *map_gradient;
+    int* token;
+    int filled;
+};
+
+// What a thread keeps of its examples: y of the last token and z of the first less y, which heads
+// read, `added` by heads, the stream x after heads and `read` after neurons, and gradients.
+struct Example {
+    real y[I], z[I], x[max_of(D, I)], read[max_of(D, I)], g[D];
+    real added[COMPRESS ? I : 1], back[COMPRESS ? I : 1];
+    real most, over_total, loss, right;
+    whole first, last, label;
+    mask counts;
+};
+
+// --- Rows and columns -----------------------------------------------------------------------
+
+DEVICE float* wide(const Shared& s, int row) { return s.weight + row * RD; }
+DEVICE float* inner(const Shared& s, int row) { return s.weight + WIDE * RD + row * RI; }
+DEVICE float* bias(const Shared& s) { return s.weight + WIDE * RD + INNER * RI; }
+DEVICE float* wide_gradient(const Shared& s, int row) { return s.gradient + row * GD; }
+DEVICE float* inner_gradient(const Shared& s, int row) {
+    return s.gradient + WIDE * GD + row * GI;
+}
+DEVICE float* bias_gradient(const Shared& s) { return s.gradient + WIDE * GD + INNER * GI; }
+
+// Where entry i of a vector of parameters is, among rows of given lengths.
+template <int OF_D, int OF_I>
+DEVICE int place(int i) {
+    if (i < WIDE * D) return i / D * OF_D + i % D;
+    i -= WIDE * D;
+    if (i < INNER * I) return WIDE * OF_D + i / I * OF_I + i % I;
+    return WIDE * OF_D + INNER * OF_I + i - INNER * I;
+}
+
+template <int WIDTH>
+DEVICE void load(float* to, const float* row) {
+#if defined(__CUDACC__)
+    UNROLL for (int i = 0; i < (WIDTH + 3) / 4; ++i) {
+        const float4 v = reinterpret_cast<const float4*>(row)[i];
+        const float of[4] = {v.x, v.y, v.z, v.w};
+        UNROLL for (int j = 0; j < 4; ++j) if (4 * i + j < WIDTH) to[4 * i + j] = of[j];
+    }
+#else
+    FOR(i, WIDTH) to[i] = row[i];
+#endif
+}
+
+template <int WIDTH>
+DEVICE real dot(const float* row, const real* x) {
+    float w[WIDTH];
+    load<WIDTH>(w, row);
+    real sum = w[0] * x[0];
+    UNROLL for (int i = 1; i < WIDTH; ++i) sum += w[i] * x[i];
     return sum;
 }
 
-DEVICE void add(float* x, float factor, const float* row) {
-    float w[D];
-    load(w, row);
-    FOR(i, D) x[i] += factor * w[i];
+template <int WIDTH>
+DEVICE void add(real* x, real factor, const float* row) {
+    float w[WIDTH];
+    load<WIDTH>(w, row);
+    FOR(i, WIDTH) x[i] += factor * w[i];
 }
 
-DEVICE void store(float* row, const float* x) {
-    FOR(i, ROW) row[i] = i < D ? x[i] : 0.0f;
-}
-
-DEVICE float activate(float x) {
-#if RELU
-    return x > 0.0f ? x : 0.0f;
+// The rows of tokens.
+template <int WIDTH>
+DEVICE void look_up(real* x, const float* rows, int stride, whole token) {
+#if defined(__CUDACC__)
+    load<WIDTH>(x, rows + token * stride);
 #else
-    return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+    float of[WIDTH][LANES];
+    for (int lane = 0; lane < LANES; ++lane)
+        FOR(i, WIDTH) of[i][lane] = rows[token[lane] * stride + i];
+    std::memcpy(x, of, sizeof of);
 #endif
 }
 
-DEVICE float activate_gradient(float x) {
-#if RELU
-    return x > 0.0f ? 1.0f : 0.0f;
+// Rows of examples, and columns.
+template <int WIDTH>
+DEVICE void store(float* rows, int b, const real* x) {
+#if defined(__CUDACC__)
+    FOR(i, (WIDTH + 3) / 4 * 4) rows[b * ROW + i] = i < WIDTH ? x[i] : 0.0f;
 #else
-    return 0.5f * (1.0f + erff(x * 0.70710678f)) + x * 0.39894228f * expf(-0.5f * x * x);
+    FOR(i, WIDTH) *reinterpret_cast<real*>(rows + i * B + b) = x[i];
 #endif
 }
 
-// Partial sums over examples of products of columns, F of each product, with rows.
-template <int PRODUCTS, int F, int S>
-DEVICE void sum_products(const Shared& s, const float* const (&rows)[PRODUCTS]) {
-    constexpr int PAIRS = F / 2, EACH_SPLIT = PRODUCTS * PAIRS * QUADS;
+DEVICE real& column(const Shared& s, int b, int feature) {
+#if defined(__CUDACC__)
+    return s.column[b * COLUMNS + feature];
+#else
+    return *reinterpret_cast<real*>(s.column + feature * B + b);
+#endif
+}
+
+// Partial sums over examples of products of columns, F of each product, with rows; of an even
+// number of features or fewer.
+template <int PRODUCTS, int F, int WIDTH>
+DEVICE void sum_products(const Shared& s, const float* const (&rows)[PRODUCTS], int n_features) {
+#if defined(__CUDACC__)
+    constexpr int S = splits(PRODUCTS, F, WIDTH), PAIRS = F / 2, QUADS = (WIDTH + 3) / 4;
+    constexpr int EACH_SPLIT = PRODUCTS * PAIRS * QUADS;
     EACH(t, S * EACH_SPLIT) {
         const int split = t / EACH_SPLIT, of = t % EACH_SPLIT, quad = of % QUADS;
         const int pair = of / QUADS % PAIRS, product = of / QUADS / PAIRS;
         const float* row = rows[0];
         FOR(p, PRODUCTS) if (p == product) row = rows[p];
         row += 4 * quad;
-        const float* column = s.column + product * F + 2 * pair;
+        const float* columns = s.column + product * F + 2 * pair;
         float sum[2][4] = {};
         for (int b = split; b < B; b += S) {
-            float c[2], r[4];
-#if defined(__CUDACC__)
-            const float2 c2 = *reinterpret_cast<const float2*>(column + b * COLUMNS);
+            const float2 c2 = *reinterpret_cast<const float2*>(columns + b * COLUMNS);
             const float4 r4 = *reinterpret_cast<const float4*>(row + b * ROW);
-            c[0] = c2.x, c[1] = c2.y, r[0] = r4.x, r[1] = r4.y, r[2] = r4.z, r[3] = r4.w;
-#else
-            FOR(i, 2) c[i] = column[b * COLUMNS + i];
-            FOR(j, 4) r[j] = row[b * ROW + j];
-#endif
+            const float c[2] = {c2.x, c2.y}, r[4] = {r4.x, r4.y, r4.z, r4.w};
             FOR(i, 2) FOR(j, 4) sum[i][j] += c[i] * r[j];
         }
         float* to = s.part + ((split * PRODUCTS + product) * F + 2 * pair) * ROW + 4 * quad;
         FOR(i, 2) FOR(j, 4) to[i * ROW + j] = sum[i][j];
     }
+#else
+    // As many sums side by side as there are registers for.
+    constexpr int MOST = LANES == 16 ? 12 : 5, BLOCKS = (WIDTH + MOST - 1) / MOST;
+    constexpr int BLOCK = (WIDTH + BLOCKS - 1) / BLOCKS;
+    for (int product = 0; product < PRODUCTS; ++product)
+        for (int f = 0; f < n_features; f += 2) UNROLL for (int j = 0; j < WIDTH; j += BLOCK) {
+            const float *columns = s.column + (product * F + f) * B, *row = rows[product] + j * B;
+            real sum[2][BLOCK] = {};
+            for (int b = 0; b < s.filled; b += LANES) {
+                real c[2];
+                FOR(i, 2) c[i] = *reinterpret_cast<const real*>(columns + i * B + b);
+                FOR(k, BLOCK) if (j + k < WIDTH) {
+                    const real r = *reinterpret_cast<const real*>(row + k * B + b);
+                    FOR(i, 2) sum[i][k] += c[i] * r;
+                }
+            }
+            float* to = s.part + (product * F + f) * ROW + j;
+            FOR(i, 2) FOR(k, BLOCK) if (j + k < WIDTH) to[i * ROW + k] = total(sum[i][k]);
+        }
+#endif
 }
 
 // The sum over splits of entry (feature, i) of a product.
-template <int PRODUCTS, int F, int S>
-DEVICE float whole(const Shared& s, int product, int feature, int i) {
+template <int PRODUCTS, int F, int WIDTH>
+DEVICE float summed(const Shared& s, int product, int feature, int i) {
     float sum = 0.0f;
-    FOR(split, S) sum += s.part[((split * PRODUCTS + product) * F + feature) * ROW + i];
+    for (int split = 0; split < splits(PRODUCTS, F, WIDTH); ++split)
+        sum += s.part[((split * PRODUCTS + product) * F + feature) * ROW + i];
     return sum;
 }
 
+// Sums of columns over examples, in splits on a GPU.
+template <int F>
+DEVICE void sum_columns(const Shared& s) {
+#if defined(__CUDACC__)
+    EACH(t, B / F * F) {
+        float sum = 0.0f;
+        for (int b = t / F; b < B; b += B / F) sum += s.column[b * COLUMNS + t % F];
+        s.column_part[t] = sum;
+    }
+#else
+    for (int f = 0; f < F; ++f) {
+        real sum = {};
+        for (int b = 0; b < s.filled; b += LANES)
+            sum += *reinterpret_cast<const real*>(s.column + f * B + b);
+        s.column_part[f] = total(sum);
+    }
+#endif
+}
+
+template <int F>
+DEVICE float summed_column(const Shared& s, int feature) {
+    float sum = 0.0f;
+    for (int split = 0; split < (LANES == 1 ? B / F : 1); ++split)
+        sum += s.column_part[split * F + feature];
+    return sum;
+}
+
+// --- A step -----------------------------------------------------------------------------------
+
+// The activation of a neuron, and its derivative.
+DEVICE real activate(real x, real* derivative) {
+#if RELU
+    const auto is_active = x > 0.0f;
+    *derivative = select(is_active, spread(1.0f), spread(0.0f));
+    return select(is_active, x, spread(0.0f));
+#else
+    const real bell = exponential(-0.5f * x * x);
+#if defined(__CUDACC__)
+    const real share = 0.5f * (1.0f + erff(x * 0.70710678f));
+#else
+    // Abramowitz and Stegun (1964), 7.1.26.
+    const real t = 1.0f / (1.0f + 0.3275911f * 0.70710678f * select(x > 0.0f, x, -x));
+    const real beyond = 0.5f * bell * t * (0.254829592f + t * (-0.284496736f + t * (
+        1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+    const real share = select(x > 0.0f, 1.0f - beyond, beyond);
+#endif
+    *derivative = share + x * 0.39894228f * bell;
+    return x * share;
+#endif
+}
+
+DEVICE real attend(float scale, real score) {
+    return 1.0f / (1.0f + exponential(-scale * score));
+}
+
+// Products of heads' maps, of this step's weights.
+DEVICE void fold(const Shared& s, int n_heads) {
+    constexpr int QUADS = RI / 4;
+    if (FOLD) {
+        EACH(t, n_heads * 2 * I * QUADS) {
+            const int quad = t % QUADS, i = t / QUADS % I, h = t / QUADS / I / 2;
+            const bool of_values = t / QUADS / I % 2;
+            const float* left = inner(s, (of_values ? OUTPUT : QUERY) + h * K) + i;
+            const float* right = inner(s, (of_values ? VALUE : KEY) + h * K) + 4 * quad;
+            float sum[4] = {};
+            for (int k = 0; k < K; ++k) FOR(j, 4) sum[j] += left[k * RI] * right[k * RI + j];
+            float* to = (of_values ? s.value_map : s.score_map) + h * TILE + i * RI + 4 * quad;
+            FOR(j, 4) to[j] = sum[j];
+        }
+        SYNC;
+    }
+    EACH(t, I * QUADS) {
+        const int quad = t % QUADS, i = t / QUADS;
+        float sum[4] = {};
+        if (FOLD) {
+            for (int h = 0; h < n_heads; ++h)
+                FOR(j, 4) sum[j] += s.value_map[h * TILE + i * RI + 4 * quad + j];
+        } else {
+            for (int f = 0; f < n_heads * K; ++f)
+                FOR(j, 4) sum[j] += inner(s, OUTPUT + f)[i] * inner(s, VALUE + f)[4 * quad + j];
+        }
+        FOR(j, 4) s.all_values[i * RI + 4 * quad + j] = sum[j];
+    }
+    SYNC;
+}
+
+// What heads read, and the stream.
+DEVICE void read_tokens(const Shared& s, Example& e) {
+    real first[D];
+    look_up<D>(e.x, wide(s, TOKEN), RD, e.last);
+    look_up<D>(first, wide(s, TOKEN), RD, e.first);
+    float here[I], before[I];
+    load<I>(here, inner(s, POSITION + 1));
+    load<I>(before, inner(s, POSITION));
+    FOR(i, I) {
+        e.y[i] = (COMPRESS ? dot<D>(wide(s, INTO + COMPRESS * i), e.x) : e.x[i]) + here[i];
+        e.z[i] = (COMPRESS ? dot<D>(wide(s, INTO + COMPRESS * i), first) : first[i]) + before[i];
+        e.z[i] -= e.y[i];
+    }
+    if (FULL) FOR(i, D) e.x[i] = e.y[i];
+}
+
+DEVICE void add_heads(const Shared& s, Example& e, int n_heads, float scale) {
+    real added[I];
+    FOR(i, I) added[i] = dot<I>(s.all_values + i * RI, e.y);
+    NO_UNROLL for (int h = 0; h < n_heads; ++h) {
+        real score = spread(0.0f);
+        if (FOLD) {
+            FOR(i, I) score += e.y[i] * dot<I>(s.score_map + h * TILE + i * RI, e.z);
+            const real attention = attend(scale, score);
+            FOR(i, I) added[i] += attention * dot<I>(s.value_map + h * TILE + i * RI, e.z);
+        } else {
+            FOR(k, K)
+                score += dot<I>(inner(s, QUERY + h * K + k), e.y) *
+                         dot<I>(inner(s, KEY + h * K + k), e.z);
+            const real attention = attend(scale, score);
+            FOR(k, K)
+                add<I>(added, attention * dot<I>(inner(s, VALUE + h * K + k), e.z),
+                       inner(s, OUTPUT + h * K + k));
+        }
+    }
+    FOR(i, I) {
+        if (COMPRESS) {
+            e.added[COMPRESS * i] = added[i];
+            add<D>(e.x, added[i], wide(s, BACK + COMPRESS * i));
+        } else {
+            e.x[i] += added[i];
+        }
+    }
+}
+
+DEVICE void add_neurons(const Shared& s, Example& e, int n_neurons) {
+    FOR(i, D) e.read[i] = e.x[i];
+    NO_UNROLL for (int w = 0; w < n_neurons; ++w) {
+        real derivative;
+        const real active = activate(dot<D>(wide(s, IN + w), e.x) + bias(s)[w], &derivative);
+        add<D>(e.read, active, wide(s, OUT + w));
+    }
+}
+
+// The loss and its gradient's constants.
+DEVICE void compare(const Shared& s, Example& e, float share) {
+    real most = spread(-1e30f), others = most, of_label = spread(0.0f), sum = of_label;
+    NO_UNROLL for (int m = 0; m < N; m += 8) {
+        real logit[8], highest = most;
+        FOR(j, 8) if (m + j < N) {
+            logit[j] = dot<D>(wide(s, UNEMBED + m + j), e.read);
+            highest = select(logit[j] > highest, logit[j], highest);
+            const auto is_label = e.label == m + j;
+            of_label = select(is_label, logit[j], of_label);
+            others = select(!is_label & (logit[j] > others), logit[j], others);
+        }
+        sum *= exponential(most - highest);
+        FOR(j, 8) if (m + j < N) sum += exponential(logit[j] - highest);
+        most = highest;
+    }
+    const real zero = spread(0.0f);
+    e.loss += select(e.counts, logarithm(sum) + most - of_label, zero);
+    e.right += select(e.counts & (of_label > others), spread(1.0f), zero);
+    e.most = most, e.over_total = select(e.counts, share / sum, zero);
+}
+
+DEVICE void back_through_unembeddings(const Shared& s, Example* own, float share) {
+    EXAMPLES(b) {
+        FOR(i, D) OWNED(b).g[i] = spread(0.0f);
+        store<D>(s.a, b, OWNED(b).read);
+    }
+    NO_UNROLL for (int m = 0; m < N; m += FU) {
+        const int n_here = N - m < FU ? N - m : FU;
+        EXAMPLES(b) {
+            Example& e = OWNED(b);
+            FOR(j, FU) {
+                if (j < n_here) {
+                    const float* row = wide(s, UNEMBED + m + j);
+                    real d = exponential(dot<D>(row, e.read) - e.most) * e.over_total;
+                    d -= select(e.counts & (e.label == m + j), spread(share), spread(0.0f));
+                    add<D>(e.g, d, row);
+                    column(s, b, j) = d;
+                } else if (j < round_up(n_here, 2) || LANES == 1) {
+                    column(s, b, j) = spread(0.0f);
+                }
+            }
+        }
+        SYNC;
+        sum_products<1, FU, D>(s, {s.a}, n_here);
+        SYNC;
+        ENTRIES(f, i, n_here, D)
+            wide_gradient(s, UNEMBED + m + f)[i] += summed<1, FU, D>(s, 0, f, i);
+    }
+    SYNC;
+}
+
+DEVICE void back_through_neurons(const Shared& s, Example* own, int n_neurons) {
+    if (!n_neurons) return;
+    EXAMPLES(b) {
+        store<D>(s.a, b, OWNED(b).x);
+        store<D>(s.b, b, OWNED(b).g);
+        FOR(i, D) OWNED(b).read[i] = OWNED(b).g[i];
+    }
+    NO_UNROLL for (int w = 0; w < n_neurons; w += FW) {
+        const int n_here = n_neurons - w < FW ? n_neurons - w : FW;
+        EXAMPLES(b) {
+            Example& e = OWNED(b);
+            FOR(j, FW) {
+                real active = spread(0.0f), d = active;
+                if (j < n_here) {
+                    const float* row = wide(s, IN + w + j);
+                    real derivative;
+                    active = activate(dot<D>(row, e.x) + bias(s)[w + j], &derivative);
+                    d = dot<D>(wide(s, OUT + w + j), e.read) * derivative;
+                    add<D>(e.g, d, row);
+                }
+                column(s, b, j) = d;
+                column(s, b, FW + j) = active;
+            }
+        }
+        SYNC;
+        sum_products<2, FW, D>(s, {s.a, s.b}, n_here);
+        sum_columns<FW>(s);
+        SYNC;
+        ENTRIES(f, i, n_here, D) {
+            wide_gradient(s, IN + w + f)[i] += summed<2, FW, D>(s, 0, f, i);
+            wide_gradient(s, OUT + w + f)[i] += summed<2, FW, D>(s, 1, f, i);
+        }
+        EACH(f, n_here) bias_gradient(s)[w + f] += summed_column<FW>(s, f);
+    }
+    SYNC;
+}
+
+// What comes back to heads.
+DEVICE real* back_of(Example& e) { return COMPRESS ? e.back : e.g; }
+
+// Of wide heads, by the gradients of the products of their maps.
+DEVICE void back_through_folded(const Shared& s, Example* own, int n_heads, float scale) {
+    float *direct = s.map_gradient, *turned = direct + 2 * TILE;
+    NO_UNROLL for (int h = 0; h < n_heads; ++h) {
+        const float *scores = s.score_map + h * TILE, *values = s.value_map + h * TILE;
+        EXAMPLES(b) {
+            Example& e = OWNED(b);
+            const real* back = back_of(e);
+            real mapped[I], score = spread(0.0f), d_attention = score, from_values[I], turned[I];
+            FOR(i, I) from_values[i] = turned[i] = spread(0.0f);
+            FOR(i, I) {
+                mapped[i] = dot<I>(scores + i * RI, e.z);
+                score += e.y[i] * mapped[i];
+                add<I>(turned, e.y[i], scores + i * RI);
+                add<I>(from_values, back[i], values + i * RI);
+            }
+            const real attention = attend(scale, score);
+            FOR(i, I) d_attention += from_values[i] * e.z[i];
+            const real d = scale * d_attention * attention * (1.0f - attention);
+            FOR(i, I) {
+                e.x[i] += d * mapped[i];
+                e.read[i] += attention * from_values[i] + d * turned[i];
+                column(s, b, i) = d * e.y[i];
+                column(s, b, I + i) = attention * back[i];
+            }
+        }
+        SYNC;
+        sum_products<1, FC, I>(s, {s.b}, 2 * I);
+        SYNC;
+        ENTRIES(f, j, 2 * I, I) {
+            const int of_values = f >= I, i = f - of_values * I;
+            float sum = summed<1, FC, I>(s, 0, f, j);
+            if (of_values) sum += s.all_back[i * RI + j];
+            direct[of_values * TILE + i * RI + j] = sum;
+            turned[of_values * TILE + j * RI + i] = sum;
+        }
+        SYNC;
+        constexpr int QUADS = RI / 4;
+        EACH(t, 4 * K * QUADS) {
+            const int quad = t % QUADS, k = h * K + t / QUADS % K, which = t / QUADS / K;
+            const int other = which == 0 ? KEY : which == 1 ? QUERY : which == 2 ? OUTPUT : VALUE;
+            const float* factor = inner(s, other + k);
+            const float* map = (which % 3 ? direct : turned) + which / 2 * TILE + 4 * quad;
+            float sum[4] = {};
+            FOR(i, I) FOR(j, 4) sum[j] += factor[i] * map[i * RI + j];
+            float* to = inner_gradient(s, QUERY + which * HK + k) + 4 * quad;
+            FOR(j, 4) if (4 * quad + j < I) to[j] += sum[j];
+        }
+    }
+}
+
+// Of narrow heads, by their queries, keys and values.
+DEVICE void back_through_narrow(const Shared& s, Example* own, int n_heads, float scale) {
+    NO_UNROLL for (int h = 0; h < n_heads; h += HEADS) {
+        const int n_here = n_heads - h < HEADS ? n_heads - h : HEADS;
+        EXAMPLES(b) {
+            Example& e = OWNED(b);
+            const real* back = back_of(e);
+            FOR(j, HEADS) {
+                if (j < n_here) {
+                    const int f = (h + j) * K;
+                    real query[K], key[K], score = spread(0.0f), d_attention = score, d_value[K];
+                    FOR(k, K) {
+                        query[k] = dot<I>(inner(s, QUERY + f + k), e.y);
+                        key[k] = dot<I>(inner(s, KEY + f + k), e.z);
+                        score += query[k] * key[k];
+                    }
+                    const real attention = attend(scale, score);
+                    FOR(k, K) {
+                        const real value = dot<I>(inner(s, VALUE + f + k), e.z);
+                        const real d = dot<I>(inner(s, OUTPUT + f + k), back);
+                        d_attention += d * value;
+                        d_value[k] = attention * d;
+                        column(s, b, 2 * FH + j * K + k) = d_value[k];
+                        column(s, b, 3 * FH + j * K + k) = attention * value;
+                    }
+                    const real d = scale * d_attention * attention * (1.0f - attention);
+                    FOR(k, K) {
+                        add<I>(e.x, d * key[k], inner(s, QUERY + f + k));
+                        add<I>(e.read, d * query[k], inner(s, KEY + f + k));
+                        add<I>(e.read, d_value[k], inner(s, VALUE + f + k));
+                        column(s, b, j * K + k) = d * key[k];
+                        column(s, b, FH + j * K + k) = d * query[k];
+                    }
+                } else {
+                    FOR(k, K) FOR(p, 4) column(s, b, p * FH + j * K + k) = spread(0.0f);
+                }
+            }
+            if (HEADS * K < FH) FOR(p, 4) column(s, b, p * FH + FH - 1) = spread(0.0f);
+        }
+        SYNC;
+        sum_products<4, FH, I>(s, {s.a, s.b, s.b, s.c}, n_here * K);
+        SYNC;
+        ENTRIES(f, i, n_here * K, I) {
+            const int at = h * K + f;
+            const float *output = inner(s, OUTPUT + at), *value = inner(s, VALUE + at);
+            float of_value = summed<4, FH, I>(s, 2, f, i), of_output = summed<4, FH, I>(s, 3, f, i);
+            FOR(j, I) {
+                of_value += output[j] * s.all_back[j * RI + i];
+                of_output += value[j] * s.all_back[i * RI + j];
+            }
+            inner_gradient(s, QUERY + at)[i] += summed<4, FH, I>(s, 0, f, i);
+            inner_gradient(s, KEY + at)[i] += summed<4, FH, I>(s, 1, f, i);
+            inner_gradient(s, VALUE + at)[i] += of_value;
+            inner_gradient(s, OUTPUT + at)[i] += of_output;
+        }
+    }
+}
+
+// x and read now hold the gradients of y and z.
+DEVICE void back_through_heads(const Shared& s, Example* own, int n_heads, float scale) {
+    if (COMPRESS) {
+        EXAMPLES(b) {
+            Example& e = OWNED(b);
+            store<D>(s.a, b, e.g);
+            FOR(i, FI) column(s, b, i) = i < I ? e.added[i] : spread(0.0f);
+            FOR(i, I) e.back[i] = dot<D>(wide(s, BACK + COMPRESS * i), e.g);
+        }
+        SYNC;
+        sum_products<1, FI, D>(s, {s.a}, I);
+        SYNC;
+        ENTRIES(f, i, I, D)
+            wide_gradient(s, BACK + COMPRESS * f)[i] += summed<1, FI, D>(s, 0, f, i);
+        SYNC;
+    }
+    EXAMPLES(b) {
+        Example& e = OWNED(b);
+        const real* back = back_of(e);
+        store<I>(s.a, b, e.y);
+        store<I>(s.b, b, e.z);
+        store<I>(s.c, b, back);
+        FOR(i, FI) column(s, b, i) = i < I ? back[i] : spread(0.0f);
+        FOR(i, I) e.x[i] = e.read[i] = spread(0.0f);
+        FOR(i, I) add<I>(e.x, back[i], s.all_values + i * RI);
+    }
+    SYNC;
+    sum_products<1, FI, I>(s, {s.a}, I);
+    SYNC;
+    ENTRIES(f, i, I, I) s.all_back[f * RI + i] = summed<1, FI, I>(s, 0, f, i);
+    SYNC;
+    if (FOLD) back_through_folded(s, own, n_heads, scale);
+    else back_through_narrow(s, own, n_heads, scale);
+    SYNC;
+}
+
+// Back to tokens, whose owners look for them.
+DEVICE void back_to_tokens(const Shared& s, Example* own) {
+    EXAMPLES(b) {
+        Example& e = OWNED(b);
+        real first[D], last[D];
+        FOR(i, I) {
+            e.x[i] -= e.read[i];
+            if (FULL) e.x[i] += e.g[i];
+            column(s, b, i) = e.read[i];
+            column(s, b, I + i) = e.x[i];
+        }
+        if (FC > 2 * I) column(s, b, FC - 1) = spread(0.0f);
+        FOR(i, D) {
+            first[i] = COMPRESS ? spread(0.0f) : e.read[i];
+            last[i] = FULL ? e.x[i] : COMPRESS ? e.g[i] : e.g[i] + e.x[i];
+        }
+        if (COMPRESS) FOR(i, I) {
+            add<D>(first, e.read[i], wide(s, INTO + COMPRESS * i));
+            add<D>(last, e.x[i], wide(s, INTO + COMPRESS * i));
+        }
+        store<D>(s.a, b, first);
+        store<D>(s.b, b, last);
+#if defined(__CUDACC__)
+        s.token[b] = e.first | e.last << 8;
+#else
+        for (int lane = 0; lane < LANES; ++lane)
+            s.token[b + lane] = e.first[lane] | e.last[lane] << 8;
+#endif
+    }
+    SYNC;
+    sum_columns<FC>(s);
+#if defined(__CUDACC__)
+    ENTRIES(token, i, N, D) {
+        float sum = 0.0f;
+        for (int b = 0; b < B; ++b) {
+            if ((s.token[b] & 255) == token) sum += s.a[b * ROW + i];
+            if (s.token[b] >> 8 == token) sum += s.b[b * ROW + i];
+        }
+        wide_gradient(s, TOKEN + token)[i] += sum;
+    }
+#else
+    for (int b = 0; b < s.filled; ++b) {
+        float* first = wide_gradient(s, TOKEN + (s.token[b] & 255));
+        float* last = wide_gradient(s, TOKEN + (s.token[b] >> 8));
+        FOR(i, D) first[i] += s.a[i * B + b];
+        FOR(i, D) last[i] += s.b[i * B + b];
+    }
+#endif
+    SYNC;
+    ENTRIES(f, i, 2, I) inner_gradient(s, POSITION + f)[i] += summed_column<FC>(s, f * I + i);
+    if (COMPRESS) {
+        // Columns are still what comes back to what heads read.
+        EXAMPLES(b) {
+            Example& e = OWNED(b);
+            real first[D], last[D];
+            look_up<D>(first, wide(s, TOKEN), RD, e.first);
+            look_up<D>(last, wide(s, TOKEN), RD, e.last);
+            store<D>(s.a, b, first);
+            store<D>(s.b, b, last);
+            FOR(i, FI) {
+                column(s, b, i) = i < I ? e.read[i] : spread(0.0f);
+                column(s, b, FI + i) = i < I ? e.x[i] : spread(0.0f);
+            }
+        }
+        SYNC;
+        sum_products<2, FI, D>(s, {s.a, s.b}, I);
+        SYNC;
+        ENTRIES(f, i, I, D)
+            wide_gradient(s, INTO + COMPRESS * f)[i] +=
+                summed<2, FI, D>(s, 0, f, i) + summed<2, FI, D>(s, 1, f, i);
+    }
+    SYNC;
+}
+
+DEVICE void update(const Shared& s, float n_done, float rate) {
+    const float unbias = 1.0f / (1.0f - powf(B1, n_done));
+    const float unbias_square = 1.0f / (1.0f - powf(B2, n_done));
+    float *means = s.mean, *squares = s.square, *gradient = s.gradient, *weights = s.weight;
+    EACH(i, KEPT) {
+        const float g = gradient[i];
+        const float mean = means[i] = B1 * means[i] + (1.0f - B1) * g;
+        const float square = squares[i] = B2 * squares[i] + (1.0f - B2) * g * g;
+        const float change = rate * mean * unbias / (sqrtf(square * unbias_square) + EPS);
+#if defined(__CUDACC__)
+        weights[place<RD, RI>(i)] -= change;
+#else
+        weights[i] -= change;
+#endif
+        gradient[i] = 0.0f;
+    }
+}
+
+DEVICE Shared lay_out(float* memory) {
+    Shared s;
+    auto take = [&](int n) {
+        float* start = memory;
+        memory += aligned(n);
+        return start;
+    };
+    s.weight = take(WEIGHTS);
+    s.a = take(B * ROW), s.b = take(B * ROW), s.c = take(B * ROW);
+    s.part = take(PARTS), s.column_part = take(max_of(B, FC)), s.column = take(B * COLUMNS);
+    s.score_map = take(FOLDS * TILE), s.value_map = take(FOLDS * TILE);
+    s.all_values = take(TILE), s.all_back = take(TILE), s.map_gradient = take(FOLD ? 4 * TILE : 0);
+    s.mean = take(KEPT), s.square = take(KEPT), s.gradient = take(KEPT);
+    s.token = reinterpret_cast<int*>(take(B));
+    return s;
+}
+
 DEVICE void train(
-    int lane, float* shared, int n_steps, float* weights, float* means, float* squares,
+    int lane, float* memory, int n_steps, float* weights, float* means, float* squares,
     const int* counts, const int* examples, const int* begins, int stride, const int* sizes,
     const float* scales, const float* rates, float* losses, float* accuracies
 ) {
-    Shared s;
-    s.weight = shared;
-    s.a = s.weight + ROWS * ROW, s.b = s.a + B * ROW, s.c = s.b + B * ROW;
-    s.part = s.c + B * ROW;
-    s.bias_part = s.part + PARTS - SB * FW;
-    s.column = s.part + (PARTS + 3) / 4 * 4;
-    s.mean = s.column + B * COLUMNS;
-    s.square = s.mean + PARAMS;
-    s.gradient = s.square + PARAMS;
-    float* bias = s.gradient + PARAMS;
-    s.token = reinterpret_cast<int*>(bias + W);
-    const long long at_lane = (long long)lane * PARAMS;
-    auto weight_of = [&](int i) -> float& {
-        return i < ROWS * D ? s.weight[i / D * ROW + i % D] : bias[i - ROWS * D];
-    };
-    EACH(i, ROWS * ROW) s.weight[i] = 0.0f;
+    EACH(i, FLOATS) memory[i] = 0.0f;
     SYNC;
+    Shared s = lay_out(memory);
+    const long long at_lane = (long long)lane * PARAMS;
     EACH(i, PARAMS) {
-        weight_of(i) = weights[at_lane + i];
-        s.mean[i] = means[at_lane + i];
-        s.square[i] = squares[at_lane + i];
-        s.gradient[i] = 0.0f;
+        s.weight[place<RD, RI>(i)] = weights[at_lane + i];
+        s.mean[place<GD, GI>(i)] = means[at_lane + i];
+        s.square[place<GD, GI>(i)] = squares[at_lane + i];
     }
     SYNC;
     // Padding beyond the last head and neuron stays zero.
@@ -179,14 +808,12 @@ DEVICE void train(
     EACH(t, H + W) {
         int used = 0;
         if (t < H) {
-            const int rows[4] = {QUERY, KEY, VALUE, OUTPUT};
-            FOR(r, 4) for (int i = 0; i < K * ROW; ++i)
-                used |= s.weight[(rows[r] + t * K) * ROW + i] != 0.0f;
+            FOR(r, 4) for (int i = 0; i < K * RI; ++i)
+                used |= inner(s, QUERY + r * HK + t * K)[i] != 0.0f;
         } else {
             const int w = t - H;
-            used = bias[w] != 0.0f;
-            for (int i = 0; i < ROW; ++i)
-                FOR(r, 2) used |= s.weight[((r ? IN : OUT) + w) * ROW + i] != 0.0f;
+            used = bias(s)[w] != 0.0f;
+            for (int i = 0; i < RD; ++i) FOR(r, 2) used |= wide(s, (r ? OUT : IN) + w)[i] != 0.0f;
         }
         is_used[t] = used;
     }
@@ -195,251 +822,50 @@ DEVICE void train(
     while (n_heads > 0 && !is_used[n_heads - 1]) --n_heads;
     while (n_neurons > 0 && !is_used[H + n_neurons - 1]) --n_neurons;
     SYNC;
-    const int n = sizes[lane], n_features = n_heads * K;
+    const int n = sizes[lane];
     const float share = 1.0f / n, scale = scales[lane];
     Example own[OWN];
 
     NO_UNROLL for (int step = 0; step < n_steps; ++step) {
         const int* batch = examples + begins[lane] + (long long)step * stride;
-        EXAMPLES(b) OWNED(b).loss = OWNED(b).right = 0.0f;
-
+        fold(s, n_heads);
+        FOR(i, OWN) own[i].loss = own[i].right = spread(0.0f);
         NO_UNROLL for (int start = 0; start < n; start += B) {
-            // Forward to the logits, an example a thread.
+            s.filled = n - start < B ? round_up(n - start, LANES) : B;
             EXAMPLES(b) {
                 Example& e = OWNED(b);
-                e.counts = start + b < n;
-                const int packed = e.counts ? batch[start + b] : 0;
+                const whole at = places() + (start + b);
+                e.counts = at < n;
+                whole packed;
+#if defined(__CUDACC__)
+                packed = e.counts ? batch[at] : 0;
+#else
+                for (int i = 0; i < LANES; ++i) packed[i] = e.counts[i] ? batch[at[i]] : 0;
+#endif
                 e.first = packed & 255, e.last = packed >> 8 & 255, e.label = packed >> 16;
-                float position[D];
-                load(e.y, s.weight + (TOKEN + e.last) * ROW);
-                load(position, s.weight + (POSITION + 1) * ROW);
-                FOR(i, D) e.y[i] += position[i];
-                load(e.z, s.weight + (TOKEN + e.first) * ROW);
-                load(position, s.weight + POSITION * ROW);
-                FOR(i, D) e.z[i] += position[i] - e.y[i];
-                FOR(i, D) e.x[i] = e.y[i];
-                NO_UNROLL for (int h = 0; h < n_features; h += K) {
-                    float score = 0.0f, m[D];
-                    FOR(k, K)
-                        score += dot(s.weight + (QUERY + h + k) * ROW, e.y) *
-                                 dot(s.weight + (KEY + h + k) * ROW, e.z);
-                    const float attention = 1.0f / (1.0f + expf(-scale * score));
-                    FOR(i, D) m[i] = e.y[i] + attention * e.z[i];
-                    FOR(k, K)
-                        add(e.x, dot(s.weight + (VALUE + h + k) * ROW, m),
-                            s.weight + (OUTPUT + h + k) * ROW);
-                }
-                FOR(i, D) e.read[i] = e.x[i];
-                NO_UNROLL for (int w = 0; w < n_neurons; ++w) {
-                    const float hidden = dot(s.weight + (IN + w) * ROW, e.x) + bias[w];
-                    add(e.read, activate(hidden), s.weight + (OUT + w) * ROW);
-                }
-                float most = -1e30f, others = -1e30f, of_label = 0.0f, total = 0.0f;
-                NO_UNROLL for (int m = 0; m < N; m += 8) {
-                    float logit[8], highest = most;
-                    FOR(j, 8) {
-                        const bool is_there = m + j < N;
-                        const float* row = s.weight + (UNEMBED + m + j) * ROW;
-                        logit[j] = is_there ? dot(row, e.read) : -1e30f;
-                        highest = logit[j] > highest ? logit[j] : highest;
-                        if (m + j == e.label) of_label = logit[j];
-                        else others = logit[j] > others ? logit[j] : others;
-                    }
-                    total *= expf(most - highest);
-                    FOR(j, 8) total += expf(logit[j] - highest);
-                    most = highest;
-                }
-                if (e.counts) {
-                    e.loss += logf(total) + most - of_label;
-                    e.right += of_label > others ? 1.0f : 0.0f;
-                }
-                e.most = most, e.over_total = e.counts ? share / total : 0.0f;
-                FOR(i, D) e.g[i] = 0.0f;
-                store(s.a + b * ROW, e.read);
+                read_tokens(s, e);
+                add_heads(s, e, n_heads, scale);
+                add_neurons(s, e, n_neurons);
+                compare(s, e, share);
             }
-
-            // Back through unembeddings.
-            NO_UNROLL for (int m = 0; m < N; m += FU) {
-                EXAMPLES(b) {
-                    Example& e = OWNED(b);
-                    FOR(j, FU) {
-                        float d = 0.0f;
-                        if (m + j < N) {
-                            const float* row = s.weight + (UNEMBED + m + j) * ROW;
-                            d = expf(dot(row, e.read) - e.most) * e.over_total;
-                            if (m + j == e.label && e.counts) d -= share;
-                            add(e.g, d, row);
-                        }
-                        s.column[b * COLUMNS + j] = d;
-                    }
-                }
-                SYNC;
-                sum_products<1, FU, SU>(s, {s.a});
-                SYNC;
-                EACH(t, FU * D) if (m + t / D < N)
-                    s.gradient[(UNEMBED + m) * D + t] += whole<1, FU, SU>(s, 0, t / D, t % D);
-            }
-            SYNC;
-
-            // Back through neurons.
-            EXAMPLES(b) {
-                store(s.a + b * ROW, OWNED(b).x);
-                store(s.b + b * ROW, OWNED(b).g);
-                FOR(i, D) OWNED(b).read[i] = OWNED(b).g[i];
-            }
-            NO_UNROLL for (int w = 0; w < n_neurons; w += FW) {
-                EXAMPLES(b) {
-                    Example& e = OWNED(b);
-                    FOR(j, FW) {
-                        float active = 0.0f, d = 0.0f;
-                        if (w + j < n_neurons) {
-                            const float* row = s.weight + (IN + w + j) * ROW;
-                            const float hidden = dot(row, e.x) + bias[w + j];
-                            active = activate(hidden);
-                            d = dot(s.weight + (OUT + w + j) * ROW, e.read) *
-                                activate_gradient(hidden);
-                            add(e.g, d, row);
-                        }
-                        s.column[b * COLUMNS + j] = d;
-                        s.column[b * COLUMNS + FW + j] = active;
-                    }
-                }
-                SYNC;
-                sum_products<2, FW, SW>(s, {s.a, s.b});
-                EACH(t, SB * FW) {
-                    float sum = 0.0f;
-                    for (int b = t / FW; b < B; b += SB) sum += s.column[b * COLUMNS + t % FW];
-                    s.bias_part[t] = sum;
-                }
-                SYNC;
-                EACH(t, FW * D) if (w + t / D < n_neurons) {
-                    s.gradient[(IN + w) * D + t] += whole<2, FW, SW>(s, 0, t / D, t % D);
-                    s.gradient[(OUT + w) * D + t] += whole<2, FW, SW>(s, 1, t / D, t % D);
-                }
-                EACH(t, FW) if (w + t < n_neurons) {
-                    float sum = 0.0f;
-                    FOR(split, SB) sum += s.bias_part[split * FW + t];
-                    s.gradient[ROWS * D + w + t] += sum;
-                }
-            }
-            SYNC;
-
-            // Back through heads; x and read now hold the gradients of y and z.
-            EXAMPLES(b) {
-                Example& e = OWNED(b);
-                store(s.a + b * ROW, e.y);
-                store(s.b + b * ROW, e.z);
-                store(s.c + b * ROW, e.g);
-                FOR(i, D) e.x[i] = e.g[i], e.read[i] = 0.0f;
-            }
-            NO_UNROLL for (int h = 0; h < n_features; h += HEADS * K) {
-                EXAMPLES(b) {
-                    Example& e = OWNED(b);
-                    float* column = s.column + b * COLUMNS;
-                    FOR(j, HEADS) {
-                        const int at = h + j * K;
-                        if (at < n_features) {
-                            float query[K], key[K], score = 0.0f, m[D];
-                            FOR(k, K) {
-                                query[k] = dot(s.weight + (QUERY + at + k) * ROW, e.y);
-                                key[k] = dot(s.weight + (KEY + at + k) * ROW, e.z);
-                                score += query[k] * key[k];
-                            }
-                            const float attention = 1.0f / (1.0f + expf(-scale * score));
-                            FOR(i, D) m[i] = e.y[i] + attention * e.z[i];
-                            float d_attention = 0.0f;
-                            FOR(k, K) {
-                                float value[D];
-                                load(value, s.weight + (VALUE + at + k) * ROW);
-                                const float d = dot(s.weight + (OUTPUT + at + k) * ROW, e.g);
-                                float of_z = 0.0f, of_m = 0.0f;
-                                FOR(i, D) {
-                                    of_z += value[i] * e.z[i];
-                                    of_m += value[i] * m[i];
-                                    e.x[i] += d * value[i];
-                                    e.read[i] += attention * d * value[i];
-                                }
-                                d_attention += d * of_z;
-                                column[2 * FH + j * K + k] = d;
-                                column[3 * FH + j * K + k] = attention * d;
-                                column[4 * FH + j * K + k] = of_m;
-                            }
-                            const float ds = scale * d_attention * attention * (1.0f - attention);
-                            FOR(k, K) {
-                                const float dq = ds * key[k], dk = ds * query[k];
-                                add(e.x, dq, s.weight + (QUERY + at + k) * ROW);
-                                add(e.read, dk, s.weight + (KEY + at + k) * ROW);
-                                column[j * K + k] = dq;
-                                column[FH + j * K + k] = dk;
-                            }
-                        } else {
-                            FOR(k, K) FOR(p, 5) column[p * FH + j * K + k] = 0.0f;
-                        }
-                    }
-                    if (HEADS * K < FH) FOR(p, 5) column[p * FH + FH - 1] = 0.0f;
-                }
-                SYNC;
-                sum_products<5, FH, SH>(s, {s.a, s.b, s.a, s.b, s.c});
-                SYNC;
-                EACH(t, HEADS * K * D) if (h + t / D < n_features) {
-                    const int f = t / D, i = t % D;
-                    s.gradient[(QUERY + h) * D + t] += whole<5, FH, SH>(s, 0, f, i);
-                    s.gradient[(KEY + h) * D + t] += whole<5, FH, SH>(s, 1, f, i);
-                    s.gradient[(VALUE + h) * D + t] +=
-                        whole<5, FH, SH>(s, 2, f, i) + whole<5, FH, SH>(s, 3, f, i);
-                    s.gradient[(OUTPUT + h) * D + t] += whole<5, FH, SH>(s, 4, f, i);
-                }
-            }
-            SYNC;
-
-            // Back to tokens, whose owners look for them; the last two take all.
-            EXAMPLES(b) {
-                Example& e = OWNED(b);
-                FOR(i, D) e.x[i] -= e.read[i];
-                store(s.a + b * ROW, e.read);
-                store(s.b + b * ROW, e.x);
-                s.token[b] = e.first | e.last << 8;
-            }
-            SYNC;
-            EACH(t, (N + 2) * D) {
-                const int token = t / D, i = t % D;
-                float sum = 0.0f;
-                for (int b = 0; b < B; ++b) {
-                    if ((s.token[b] & 255) == token || token == N) sum += s.a[b * ROW + i];
-                    if (s.token[b] >> 8 == token || token == N + 1) sum += s.b[b * ROW + i];
-                }
-                s.gradient[TOKEN * D + t] += sum;
-            }
-            SYNC;
+            back_through_unembeddings(s, own, share);
+            back_through_neurons(s, own, n_neurons);
+            back_through_heads(s, own, n_heads, scale);
+            back_to_tokens(s, own);
         }
-
-        // Adam, and what was seen.
-        const float n_done = (float)(counts[lane] + step + 1), rate = rates[lane * n_steps + step];
-        const float unbias = 1.0f / (1.0f - powf(B1, n_done));
-        const float unbias_square = 1.0f / (1.0f - powf(B2, n_done));
-        EACH(i, PARAMS) {
-            const float g = s.gradient[i];
-            const float mean = s.mean[i] = B1 * s.mean[i] + (1.0f - B1) * g;
-            const float square = s.square[i] = B2 * s.square[i] + (1.0f - B2) * g * g;
-            weight_of(i) -= rate * mean * unbias / (sqrtf(square * unbias_square) + EPS);
-            s.gradient[i] = 0.0f;
-        }
-        EXAMPLES(b) {
-            s.column[2 * b] = OWNED(b).loss;
-            s.column[2 * b + 1] = OWNED(b).right;
-        }
+        update(s, (float)(counts[lane] + step + 1), rates[lane * n_steps + step]);
+        s.filled = n < B ? round_up(n, LANES) : B;
+        EXAMPLES(b) column(s, b, 0) = OWNED(b).loss, column(s, b, 1) = OWNED(b).right;
         SYNC;
-        EACH(t, 2) {
-            float sum = 0.0f;
-            for (int b = 0; b < B; ++b) sum += s.column[2 * b + t];
-            (t ? accuracies : losses)[lane * n_steps + step] = sum * share;
-        }
+        sum_columns<2>(s);
+        SYNC;
+        EACH(t, 2) (t ? accuracies : losses)[lane * n_steps + step] = summed_column<2>(s, t) * share;
         SYNC;
     }
     EACH(i, PARAMS) {
-        weights[at_lane + i] = weight_of(i);
-        means[at_lane + i] = s.mean[i];
-        squares[at_lane + i] = s.square[i];
+        weights[at_lane + i] = s.weight[place<RD, RI>(i)];
+        means[at_lane + i] = s.mean[place<GD, GI>(i)];
+        squares[at_lane + i] = s.square[place<GD, GI>(i)];
     }
 }
 
@@ -461,11 +887,9 @@ extern "C" __global__ void __launch_bounds__(B) train_chunk(PARAMETERS) {
     train(blockIdx.x, reinterpret_cast<float*>(shared), ARGUMENTS, right);
 }
 #else
-extern "C" const int shared_floats = FLOATS;
-extern "C" void train_chunk(int n_lanes, PARAMETERS) {
-    float* shared = new float[FLOATS + 64];
-    for (int lane = 0; lane < n_lanes; ++lane)
-        train(lane, shared, ARGUMENTS, seen + (long long)n_lanes * n_steps);
-    delete[] shared;
+extern "C" void train_lane(int lane, int n_lanes, PARAMETERS) {
+    float* memory = static_cast<float*>(::operator new(4 * FLOATS, std::align_val_t(64)));
+    train(lane, memory, ARGUMENTS, seen + (long long)n_lanes * n_steps);
+    ::operator delete(memory, std::align_val_t(64));
 }
 #endif

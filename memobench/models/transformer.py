@@ -297,23 +297,22 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
         self.layers = [self._fold(layer) for layer in range(self.n_layers)]
 
     def kernel(self) -> Kernel | None:
-        """`transformer.cuh`: one layer, two tokens, heads that act on the stream."""
-        is_served = self.full and self.n_layers == 1 and self.context_length == 2
+        """`transformer.cuh`: one layer, two tokens."""
+        is_served = self.n_layers == 1 and self.context_length == 2
         # What a subclass changes the kernel does not know.
         is_served = is_served and type(self) is Transformer
         if not (is_served and self.activation in ("gelu", "relu") and self.vocab_size <= 256):
             return None
         sizes = {"D": self.d_model, "K": self.d_head, "H": self.n_heads, "W": self.d_mlp}
-        more = {"N": self.vocab_size, "RELU": int(self.activation == "relu")}
-        return Kernel(
-            SOURCE, tuple((sizes | more).items()), _flatten, self._restore, _scale_of_scores
-        )
+        sizes |= {"N": self.vocab_size, "RELU": int(self.activation == "relu")}
+        sizes |= {"FULL": int(self.full), "COMPRESS": int(self.compress)}
+        return Kernel(SOURCE, tuple(sizes.items()), _flatten, self._restore, _scale_of_scores)
 
     def _restore(self, flat_P: jax.Array) -> dict[str, jax.Array]:
         """The inverse of `_flatten`."""
         params, start = {}, 0
         table = self.parameters()
-        for name in _IN_KERNEL:
+        for name in _in_kernel(table):
             shape = table[name].shape
             is_turned = name in _TURNED
             turned = (*shape[:-2], shape[-1], shape[-2]) if is_turned else shape
@@ -515,20 +514,26 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
         )
 
 
-# The parameters of one layer in the order of `transformer.cuh`, where every row has D entries.
+# The order of `transformer.cuh`: what has rows of D entries, what has rows of I, and biases.
 SOURCE = pathlib.Path(__file__).with_suffix(".cuh")
 _IN_KERNEL = (
-    *("token_embedding", "position_embedding", "unembedding"),
-    *("layer0_query", "layer0_key", "layer0_value", "layer0_output"),
-    *("layer0_mlp_in", "layer0_mlp_out", "layer0_mlp_in_bias"),
+    *("token_embedding", "unembedding", "compress", "decompress"),
+    *("layer0_mlp_in", "layer0_mlp_out"),
+    *("position_embedding", "layer0_query", "layer0_key", "layer0_value", "layer0_output"),
+    "layer0_mlp_in_bias",
 )
-_TURNED = ("layer0_output", "layer0_mlp_out")
+_TURNED = ("decompress", "layer0_output", "layer0_mlp_out")
+
+
+def _in_kernel(table: Mapping[str, Any]) -> list[str]:
+    return [name for name in _IN_KERNEL if name in table]
 
 
 def _flatten(params: Mapping[str, jax.Array]) -> jax.Array:
     """All parameters, one after another."""
-    turned = {x: jnp.swapaxes(params[x], -1, -2) if x in _TURNED else params[x] for x in _IN_KERNEL}
-    return jnp.concatenate([x.reshape(-1) for x in turned.values()])
+    names = _in_kernel(params)
+    turned = [jnp.swapaxes(params[x], -1, -2) if x in _TURNED else params[x] for x in names]
+    return jnp.concatenate([x.reshape(-1) for x in turned])
 
 
 def _scale_of_scores(constants: Mapping[str, jax.Array]) -> jax.Array:

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import itertools
-import os
 import pathlib
 import threading
 import time
@@ -68,20 +67,15 @@ def limit_blas() -> Any:
 
     Packs side by side whose linear algebra takes all cores each wait for one another.
     """
-    return threadpoolctl.threadpool_limits(max(1, n_cores() // n_workers()), user_api="blas")
+    each = max(1, devices.n_cores() // n_workers())
+    return threadpoolctl.threadpool_limits(each, user_api="blas")
 
 
 def n_workers() -> int:
     """The number of packs that train side by side."""
     # Small CPU kernels leave cores idle between them; a second pack fills the gaps.
     alone = jax.default_backend() != "cpu" or devices.count() > 1
-    return 1 if alone else min(2, n_cores())
-
-
-def n_cores() -> int:
-    """The number of cores this process may use: a cluster's job may have few of its machine's."""
-    allowed = getattr(os, "sched_getaffinity", None)  # Linux alone has it.
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
+    return 1 if alone else min(2, devices.n_cores())
 
 
 def n_devices() -> int:

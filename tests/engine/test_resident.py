@@ -1,19 +1,17 @@
-"""Kernels train as XLA does: their source is compiled for this CPU, where a block is one thread."""
+"""Kernels train as XLA does, on this CPU; what else is known of GPUs."""
 
-import ctypes
 import dataclasses
-import shutil
+import pathlib
 import subprocess
 import types
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import memobench as mb
 from memobench import engine
-from memobench.engine import compile_program, resident
+from memobench.engine import compile_program, compiling, cplusplus, cuda, resident
 from memobench.models.transformer import Transformer
 from memobench.optimizers.adam import Adam
 from memobench.planner import packing
@@ -22,6 +20,8 @@ EXACT = mb.Training(epochs=2).exact()
 BATCHES = mb.Training(batch_size=32, n_batches=64, epochs=2)
 NARROW = mb.AttentionOnly(d_model=5, d_head=2, n_heads=7, heads="full")
 NEURONS = mb.MLP(d_model=4, d_head=4, n_heads=1, d_mlp=19, heads="full")
+WIDE = mb.AttentionOnly(d_model=6, d_head=6, n_heads=2)
+COMPRESSED = mb.MLP(d_model=7, d_head=3, n_heads=4, d_mlp=5)
 BOTH = mb.MLP(d_model=6, d_head=3, n_heads=2, d_mlp=3, heads="full", activation="relu")
 LISTED = mb.Associations(vocab_size=20, n_sequences=300)
 PEAK = mb.Peak(
@@ -31,64 +31,57 @@ PEAK = mb.Peak(
     tables=2,
 )
 
-compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+compiler = pytest.mark.skipif(cplusplus.find_compiler() is None, reason="needs a C++ compiler")
 
 
-def make_launch(folder, kernel, n_threads):
-    """What launches a kernel on this CPU."""
-    words = [f"-D{x}={v}" for x, v in resident.defines(kernel, Adam(), n_threads).items()]
-    library = folder / f"kernel-{abs(hash((kernel.sizes, n_threads)))}.so"
-    flags = ["-O1", "-std=c++17", "-x", "c++", "-shared", "-fPIC", "-Werror"]
-    subprocess.run(["c++", *flags, *words, kernel.source, "-o", library], check=True)
-    train_chunk = ctypes.CDLL(library).train_chunk
-
-    def launch(n_steps, stride, arrays):
-        held = [np.array(x) for x in arrays]
-        pointers = [x.ctypes.data_as(ctypes.c_void_p) for x in held]
-        train_chunk(len(held[0]), n_steps, *pointers[:6], stride, *pointers[6:])
-        for i in (0, 1, 2, len(arrays) - 1):
-            arrays[i] = jnp.asarray(held[i])
-
-    return launch
+@pytest.fixture(autouse=True)
+def as_by_default(monkeypatch):
+    """Other tests are of XLA's steps; a compiler that optimizes takes three times as long."""
+    monkeypatch.delenv(resident.VARIABLE)
+    monkeypatch.setattr(cplusplus, "FLAGS", ("-O1", *cplusplus.FLAGS[1:]))
 
 
-def train(runs, make=None):
+def train(runs):
     """loss_RxC and accuracy_RxC of the first chunk, and the state after the second."""
     policy = runs[0].method.policy(packing.make_pack(runs), None)
     curves = []
     policy.record = lambda jobs, step_R, curve: curves.append(jax.device_get(curve))
+    compile_program.cache_clear()
     lanes = engine.Lanes(policy)
     lanes.fill()
-    if make:
-        chunk = make(policy.signature)
-        lanes.program = dataclasses.replace(lanes.program, chunk=chunk)
     # A chunk is recorded once the next has begun.
     for _ in range(2):
         lanes.train()
+    compile_program.cache_clear()
     return curves[0], jax.device_get(lanes.state)
 
 
-def find(signature):
-    return resident.find_kernel(signature, batches=True)
+# What a compiler is told: of this CPU's vectors, and of others'.
+TARGETS = {"native": cplusplus.TARGETS, "AVX2": (("-mavx2", "-mfma"),), "any": ((),)}
+CPU = pathlib.Path("/proc/cpuinfo")
+avx2 = pytest.mark.skipif(
+    not (CPU.exists() and {"avx2", "fma"} <= set(CPU.read_text().split())), reason="needs AVX2"
+)
 
 
 @compiler
 @pytest.mark.parametrize(
-    ("task", "architecture", "method", "n_threads"),
+    ("task", "architecture", "method", "flags"),
     [
-        (mb.Associations(vocab_size=17), BOTH, EXACT, 128),
-        (LISTED, NARROW, BATCHES, 128),
-        (LISTED, NEURONS, PEAK, 256),
+        (mb.Associations(vocab_size=17), BOTH, EXACT, "native"),
+        (LISTED, NEURONS, PEAK, "native"),
+        (LISTED, WIDE, BATCHES, "native"),
+        pytest.param(LISTED, NARROW, BATCHES, "any", marks=pytest.mark.accelerators),
+        pytest.param(LISTED, COMPRESSED, EXACT, "AVX2", marks=[avx2, pytest.mark.accelerators]),
     ],
 )
-def test_a_kernel_trains_as_xla(tmp_path, task, architecture, method, n_threads):
+def test_a_kernel_trains_as_xla(task, architecture, method, flags, monkeypatch):
+    if flags == "native":
+        monkeypatch.setattr(cplusplus, "FLAGS", ("-O3", *cplusplus.FLAGS[1:]))
+    monkeypatch.setattr(cplusplus, "TARGETS", TARGETS[flags])
     runs = [mb.Run(task=task, architecture=architecture, method=method, seed=s) for s in (0, 1)]
-
-    def make(signature):
-        kernel = find(signature)
-        return resident.make_chunk(signature, kernel, make_launch(tmp_path, kernel, n_threads))
-
-    (loss_RxC, accuracy_RxC), _ = train(runs, make)
+    (loss_RxC, accuracy_RxC), _ = train(runs)
+    monkeypatch.setenv(resident.VARIABLE, "0")
     (expected_RxC, known_RxC), _ = train(runs)
     assert loss_RxC.shape[1] == 64
     assert (loss_RxC[:, -1] < loss_RxC[:, 0]).all()
@@ -97,30 +90,71 @@ def test_a_kernel_trains_as_xla(tmp_path, task, architecture, method, n_threads)
 
 
 @compiler
-def test_a_kernel_of_padded_models_trains_each_as_alone(tmp_path):
+def test_a_kernel_of_padded_models_trains_each_as_alone():
     runs = [mb.Run(task=LISTED, architecture=x, method=EXACT) for x in (NARROW, BOTH)]
     runs[1] = dataclasses.replace(runs[1], architecture=BOTH.replace(activation="gelu"))
-
-    def make(signature):
-        kernel = find(signature)
-        return resident.make_chunk(signature, kernel, make_launch(tmp_path, kernel, 128))
-
-    (loss_RxC, _), state = train(runs, make)
+    (loss_RxC, _), state = train(runs)
     # Equal inputs give equal bits.
-    (again_RxC, _), _ = train(runs, make)
+    (again_RxC, _), _ = train(runs)
     np.testing.assert_array_equal(again_RxC, loss_RxC)
     for i, run in enumerate(runs):
-        (alone_RxC, _), _ = train([run], make)
+        (alone_RxC, _), _ = train([run])
         np.testing.assert_allclose(loss_RxC[i], alone_RxC[0], rtol=2e-5)
     params = state.variables["params"]
     assert not np.any(params["layer0_query"][1][2:])
     assert not np.any(params["layer0_mlp_in"][0])
 
 
+def test_a_cpu_without_a_compiler_or_with_one_that_fails_is_left_to_xla(monkeypatch, caplog):
+    monkeypatch.setattr(cplusplus, "find_compiler", lambda: None)
+    assert resident.find_chunk(signature_of(EXACT)) is None
+    assert not caplog.text
+    monkeypatch.setattr(cplusplus, "find_compiler", lambda: "false")
+    assert resident.find_chunk(signature_of(EXACT)) is None
+    assert "a kernel cannot be used: false: status 1" in caplog.text
+
+
+@compiler
+@pytest.mark.accelerators
+@pytest.mark.parametrize("architecture", [NARROW, BOTH, NEURONS, WIDE, COMPRESSED])
+def test_threads_of_a_gpu_agree_on_what_they_share(tmp_path, architecture):
+    """Threads of this CPU are those of a block, and a sanitizer sees who waits for whom."""
+    run = mb.Run(task=mb.Associations(vocab_size=17), architecture=architecture, method=EXACT)
+    kernel = resident.find_kernel(packing.make_pack([run]).signature)
+    words = [f"-D{x}={v}" for x, v in resident.defines(kernel, Adam()).items()]
+    words += [f'-DSOURCE="{kernel.source}"', "-DB=64", "-std=c++17", "-O1", "-w"]
+
+    def build(name, *more):
+        program = tmp_path / name
+        source = pathlib.Path(__file__).with_name("block.cpp")
+        compiler = cplusplus.find_compiler()
+        subprocess.run([compiler, *words, *more, source, "-o", program, "-pthread"], check=True)
+        return program
+
+    def execute(*command):
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+    # A sanitizer knows where memory lies only if it is not moved.
+    found = execute("setarch", "-R", build("block", "-DBLOCK", "-fsanitize=thread"))
+    expected = execute(build("lane"))
+    np.testing.assert_allclose([*map(float, found)], [*map(float, expected)], rtol=1e-6)
+
+
+@compiler
+def test_what_was_compiled_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling, "kept_folder", lambda: tmp_path)
+    kernel = resident.find_kernel(signature_of(EXACT))
+    constants = resident.defines(kernel, Adam())
+    cplusplus._load.cache_clear()
+    assert cplusplus.find_launch(kernel.source, constants)
+    assert [x.suffix for x in tmp_path.iterdir()] == [".so"]
+    cplusplus._load.cache_clear()
+    monkeypatch.setattr(cplusplus, "_compile", None)
+    assert cplusplus.find_launch(kernel.source, constants)
+
+
 OTHERS = {
-    "batches": (LISTED, NARROW, BATCHES),
     "two layers": (LISTED, NARROW.replace(n_layers=2), EXACT),
-    "compressed heads": (LISTED, NARROW.replace(heads="compressed"), EXACT),
     "three tokens": (mb.Associations(vocab_size=5, context_length=3), NARROW, EXACT),
     "one token": (mb.Associations(vocab_size=5, context_length=1), NARROW, EXACT),
     "another model": (LISTED, mb.Modern(d_model=4, d_head=2, n_heads=2, d_mlp=3), EXACT),
@@ -141,6 +175,11 @@ def test_other_steps_are_left_to_xla(name):
     task, architecture, method = OTHERS[name]
     run = mb.Run(task=task, architecture=architecture, method=method)
     assert resident.find_kernel(packing.make_pack([run]).signature) is None
+
+
+def test_batches_are_left_to_xla_where_kernels_were_not_measured_on_them():
+    assert resident.find_kernel(signature_of(BATCHES))
+    assert resident.find_kernel(signature_of(BATCHES), batches=False) is None
 
 
 class _Louder(Transformer):
@@ -203,7 +242,7 @@ def test_a_gpu_that_cannot_run_a_kernel_is_left_to_xla(gpu, monkeypatch, caplog)
     def fail(device):
         raise OSError("libcuda.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(resident, "_driver", fail)
+    monkeypatch.setattr(cuda, "_driver", fail)
     assert resident.find_chunk(signature_of(EXACT)) is None
     assert "a kernel cannot be used: libcuda.so.1" in caplog.text
 
@@ -214,13 +253,13 @@ def test_models_that_do_not_fit_are_left_to_xla(gpu, monkeypatch):
     def load(binary):
         return None, 4096 if len(sizes) > 1 else 2**18
 
-    def compile_source(kernel, optimizer, n_threads, architecture):
-        sizes.append(n_threads)
+    def compile_source(source, words, architecture):
+        sizes.append(int(words[-1].removeprefix("-DB=")))
         return b""
 
     driver = types.SimpleNamespace(architecture="sm_90", most_shared=2**17, load=load)
-    monkeypatch.setattr(resident, "_driver", lambda device: driver)
-    monkeypatch.setattr(resident, "_compile_source", compile_source)
+    monkeypatch.setattr(cuda, "_driver", lambda device: driver)
+    monkeypatch.setattr(cuda, "_compile", compile_source)
     assert resident.find_chunk(signature_of(EXACT)) is not None
     assert sizes == [256, 128]
     driver.most_shared = 1024
@@ -235,8 +274,8 @@ def test_a_gpu_that_was_not_measured_takes_a_kernel_when_told(gpu, monkeypatch):
     driver = types.SimpleNamespace(
         architecture="sm_80", most_shared=2**17, load=lambda binary: (None, 4096)
     )
-    monkeypatch.setattr(resident, "_driver", lambda device: driver)
-    monkeypatch.setattr(resident, "_compile_source", lambda *arguments: b"")
+    monkeypatch.setattr(cuda, "_driver", lambda device: driver)
+    monkeypatch.setattr(cuda, "_compile", lambda *arguments: b"")
     assert resident.find_chunk(signature_of(EXACT)) is None
     monkeypatch.setenv(resident.VARIABLE, "1")
     assert resident.find_chunk(signature_of(EXACT)) is not None

@@ -20,7 +20,7 @@ import pytest
 import memobench
 from memobench import certificates
 from memobench.common.errors import RunsFailed, UserError
-from memobench.engine import loop
+from memobench.engine import devices, loop
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
@@ -456,9 +456,9 @@ def test_the_next_program_compiles_while_a_pack_trains(ahead, runs, tmp_path, mo
 def test_a_process_of_one_core_trains_one_pack_at_a_time(monkeypatch):
     """As in a job of a cluster that gave it one of the cores of a machine."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3}, raising=False)
-    assert (local.n_cores(), local.n_workers()) == (1, 1)
+    assert (devices.n_cores(), local.n_workers()) == (1, 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
-    assert (local.n_cores(), local.n_workers()) == (8, 2)
+    assert (devices.n_cores(), local.n_workers()) == (8, 2)
 
 
 @pytest.mark.parametrize(("share", "kept_to", "memory"), [(0, "cpu", "0.9"), (0.5, None, "0.375")])

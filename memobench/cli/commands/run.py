@@ -193,11 +193,12 @@ def plan_table(packs: list, predicted: Any) -> str:
 
 def _hours(packs: list, predicted: Any) -> float:
     """The hours of all cores or accelerators that the packs take together."""
+    from memobench.engine import devices
     from memobench.runtime import local
 
     if not packs:
         return 0.0
-    each = local.n_cores() if packs[0].platform == "cpu" else packs[0].n_devices
+    each = devices.n_cores() if packs[0].platform == "cpu" else packs[0].n_devices
     return sum(predicted.seconds) / 3600 * each / local.n_workers()
 
 

@@ -1,0 +1,157 @@
+"""Kernels on one NVIDIA GPU: compiled by NVRTC, which comes with JAX on CUDA; a block a lane."""
+
+import ctypes
+import functools
+import glob
+import importlib.util
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from memobench.core.kernel import Launch
+
+# Examples that a block takes at a time, a thread each; the first that fits is taken.
+THREADS = (256, 128)
+# GPUs on which kernels were measured to be faster.
+MEASURED = ("sm_90",)
+
+_SHARED_BYTES, _MOST_SHARED_BYTES, _MAJOR, _MINOR = 8, 97, 75, 76
+
+
+def find_launch(
+    source: pathlib.Path, constants: Mapping[str, str], device: int, anywhere: bool = False
+) -> Launch | None:
+    """The launch of a kernel; None for models that do not fit a multiprocessor.
+
+    Args:
+      source: of the kernel.
+      constants: that it is compiled with.
+      device: the GPU's number.
+      anywhere: True for GPUs as well on which kernels were not measured.
+
+    Raises:
+      OSError: where CUDA's compiler or driver is missing.
+      RuntimeError: with what one of them says.
+    """
+    driver = _driver(device)
+    if not anywhere and driver.architecture not in MEASURED:
+        return None
+    for n_threads in THREADS:
+        words = tuple(f"-D{x}={v}" for x, v in {**constants, "B": n_threads}.items())
+        binary = _compile(source, words, driver.architecture)
+        function, n_bytes = driver.load(binary)
+        if n_bytes <= driver.most_shared:
+            return functools.partial(_launch, driver, function, n_threads, n_bytes)
+    return None
+
+
+def _launch(
+    driver: Any, function: Any, n_threads: int, n_bytes: int, n_steps: int, stride: int, arrays: Any
+) -> None:
+    jax.block_until_ready(arrays)
+    pointers = [ctypes.c_void_p(x.unsafe_buffer_pointer()) for x in arrays]
+    values = [ctypes.c_int(n_steps), *pointers[:6], ctypes.c_int(stride), *pointers[6:]]
+    driver.launch(function, len(arrays[0]), n_threads, n_bytes, values)
+
+
+@functools.lru_cache(maxsize=256)
+def _compile(source: pathlib.Path, words: Sequence[str], architecture: str) -> bytes:
+    """The machine code of a kernel for a GPU."""
+    nvrtc, program, size = _nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
+    words = [f"--gpu-architecture={architecture}", "-std=c++17", "-default-device", *words]
+    options = (ctypes.c_char_p * len(words))(*(x.encode() for x in words))
+    text = source.read_bytes()
+    _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernel.cu", 0, None, None))
+    if nvrtc.nvrtcCompileProgram(program, len(words), options):
+        _check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
+        log = ctypes.create_string_buffer(size.value)
+        _check(nvrtc.nvrtcGetProgramLog(program, log))
+        raise RuntimeError(f"{source.name}: {log.value.decode(errors='replace')}")
+    _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+    binary = ctypes.create_string_buffer(size.value)
+    _check(nvrtc.nvrtcGetCUBIN(program, binary))
+    _check(nvrtc.nvrtcDestroyProgram(ctypes.byref(program)))
+    return binary.raw
+
+
+@functools.cache
+def _nvrtc() -> Any:
+    """NVIDIA's compiler at run time. Raises OSError where it is missing."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    found = [x for f in folders for x in glob.glob(f"{f}/**/libnvrtc.so*", recursive=True)]
+    # Of several the newest; a system's own has no version in its name.
+    return ctypes.CDLL(max(found, default="libnvrtc.so"))
+
+
+@functools.cache
+def _driver(device: int) -> Any:
+    return _Driver(device)
+
+
+class _Driver:
+    """The CUDA driver on a device, in the context that JAX has there.
+
+    Attributes:
+      architecture: of the device, for the compiler.
+      most_shared: bytes of shared memory that a block may have.
+    """
+
+    def __init__(self, device: int) -> None:
+        self._cuda, number, self._context = (
+            ctypes.CDLL("libcuda.so.1"),
+            ctypes.c_int(),
+            ctypes.c_void_p(),
+        )
+        _check(self._cuda.cuInit(0))
+        _check(self._cuda.cuDeviceGet(ctypes.byref(number), device))
+        _check(self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), number))
+        major, minor, self.most_shared = (
+            self._attribute(x, number) for x in (_MAJOR, _MINOR, _MOST_SHARED_BYTES)
+        )
+        self.architecture = f"sm_{major}{minor}"
+
+    def _attribute(self, which: int, device: Any) -> int:
+        value = ctypes.c_int()
+        _check(self._cuda.cuDeviceGetAttribute(ctypes.byref(value), which, device))
+        return value.value
+
+    def load(self, binary: bytes) -> tuple[Any, int]:
+        """The function of a binary, and the bytes of shared memory that a block of it needs."""
+        self._enter()
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        at, size, n_floats = ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_int()
+        cuda = self._cuda
+        _check(cuda.cuModuleLoadData(ctypes.byref(module), binary))
+        _check(cuda.cuModuleGetFunction(ctypes.byref(function), module, b"train_chunk"))
+        _check(
+            cuda.cuModuleGetGlobal_v2(
+                ctypes.byref(at), ctypes.byref(size), module, b"shared_floats"
+            )
+        )
+        _check(cuda.cuMemcpyDtoH_v2(ctypes.byref(n_floats), at, ctypes.c_size_t(4)))
+        n_bytes = 4 * n_floats.value
+        if n_bytes <= self.most_shared:
+            _check(cuda.cuFuncSetAttribute(function, _SHARED_BYTES, n_bytes))
+        return function, n_bytes
+
+    def launch(
+        self, function: Any, n_blocks: int, n_threads: int, n_bytes: int, values: Sequence[Any]
+    ) -> None:
+        """Runs a function and waits for it."""
+        self._enter()
+        pointers = [ctypes.cast(ctypes.pointer(x), ctypes.c_void_p) for x in values]
+        parameters = (ctypes.c_void_p * len(values))(*pointers)
+        shape = n_blocks, 1, 1, n_threads, 1, 1, n_bytes, None
+        _check(self._cuda.cuLaunchKernel(function, *shape, parameters, None))
+        _check(self._cuda.cuStreamSynchronize(None))
+
+    def _enter(self) -> None:
+        _check(self._cuda.cuCtxSetCurrent(self._context))
+
+
+def _check(status: int) -> None:
+    if status:
+        raise RuntimeError(f"a call of CUDA ended with status {status}")
