@@ -140,5 +140,5 @@ def require_device() -> None:
             "this trains on the %s: %s. For a GPU install the CUDA that its driver serves, or "
             "update the driver; JAX_PLATFORMS=cpu spares this line",
             jax.default_backend(),
-            heard[0],
+            heard[0].rstrip("."),
         )
