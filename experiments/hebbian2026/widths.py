@@ -14,7 +14,7 @@ a Gaussian estimate no sum of outer products knows all beyond F = 0.36 d^2 at d 
 
 Here each width of a grid is tried with several seeds, each a table, a map and initial weights of
 its own, in place of a bisection by one; a training ends once all is known. The preset `paper` has
-their sizes.
+their sizes, `d64` those of d = 64 with F from 512 to 4,096.
 
     memobench run hebbian2026/widths --preset=quick
     memobench report hebbian2026/widths --preset=quick
@@ -159,10 +159,12 @@ WAYS = (GRADIENT, FITTED, VALUES, RANDOM, PRODUCTS, KERNEL)
 THEIR_WIDTHS = (64, 90, 128)
 
 
-def _paper(way: Way) -> tuple[Run, ...]:
-    """At their sizes: d = 64, 90, 128 and F from d^2/32 to d^2."""
+def _paper(
+    way: Way, widths: Iterable[int] = THEIR_WIDTHS, least: float = 1 / 32
+) -> tuple[Run, ...]:
+    """At their sizes: d = 64, 90, 128 and F from d^2/32 to d^2; or some widths, F from a share."""
     shares = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
-    sizes = [(d, int(share * d**2)) for d in THEIR_WIDTHS for share in shares]
+    sizes = [(d, int(share * d**2)) for d in widths for share in shares if share >= least]
     return tuple(way.runs(sizes))
 
 
@@ -243,6 +245,7 @@ EXPERIMENT = Experiment(
     title="Weights that store F facts: trained, fitted and random features",
     presets={
         "quick": tuple(run for runs in QUICK.values() for run in runs),
+        "d64": tuple(run for way in WAYS for run in _paper(way, (64,), 1 / 8)),
         "paper": tuple(run for runs in PAPER.values() for run in runs),
     },
     left_out="of d = 64 the five largest F of seven, d = 90 and 128; what it has beyond `paper` is "

@@ -107,10 +107,12 @@ QUEUE: tuple[Step, ...] = (
     _run("dana2025/vocabularies", "full"),
     _run("dana2025/contexts", "full", "--unpublished"),
     _run("capacity/factual-recall", "full", "--unpublished"),
-    _run("capacity/mlp-memory-released", "paper", "--unpublished"),
-    _run("hebbian2026/widths", "paper", "--unpublished"),
     # With doubled steps.
     _run("dana2025", "full", "--unpublished"),
+    _run("hebbian2026/widths", "d64", "--unpublished"),
+    # Planned for days.
+    _run("capacity/mlp-memory-released", "paper", "--unpublished"),
+    _run("hebbian2026/widths", "paper", "--unpublished"),
 )
 
 

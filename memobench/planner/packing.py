@@ -58,10 +58,12 @@ def make_pack(
     module: Module | None = None,
     platform: str = "cpu",
     n_devices: int = 1,
+    memory_bytes: float = math.inf,
 ) -> Pack:
     """One pack of these runs, padded to `module` or else to the smallest that holds all.
 
-    Raises ValueError where the runs differ in more than what padding and data can carry.
+    Runs that may wait for a lane have as many as fit in `memory_bytes`. Raises ValueError where the
+    runs differ in more than what padding and data can carry.
     """
     modules = [run.module() for run in runs]
     each = zip(modules, runs, strict=True)
@@ -72,7 +74,7 @@ def make_pack(
     largest = _find_largest(runs, platform)
     work = sum(predicted_work(run, padded) * _padding(run, largest) for run in runs)
     true_work = sum(map(predicted_work, runs, modules))
-    slots = _slots(runs, padded, platform, n_devices)
+    slots = _slots(runs, padded, platform, n_devices, memory_bytes)
     share = math.ceil(slots / n_devices)
     of_step = step_seconds(padded, largest, platform)
     steps, longest = sum(x.steps for x in costs), max(x.sequential_steps for x in costs)
@@ -125,8 +127,12 @@ def programs(pack: Pack) -> set[tuple[Any, int, int]]:
     return {(pack.signature, pack.slots, n_instances)}
 
 
-def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
+def plan(
+    runs: Sequence[Run], platform: str, n_devices: int = 1, memory_bytes: float = math.inf
+) -> list[Pack]:
     """Partitions the runs into packs of least predicted time within MEMORY_BYTES of the platform.
+
+    Or within `memory_bytes` where that is less: a worker's share of a device.
 
     Runs that can share a program are sorted by size; dynamic programming then chooses where to cut,
     weighing one more compilation against the arithmetic that padding wastes. Memory and MAX_RUNS
@@ -137,7 +143,11 @@ def plan(runs: Sequence[Run], platform: str, n_devices: int = 1) -> list[Pack]:
         groups[_pack_key(run, platform)].append((run.module(), run))
     if (platform, n_devices) == ("gpu", 1):
         groups = _part_by_kernel(groups)
-    packs = [pack for group in groups.values() for pack in _plan_group(group, platform, n_devices)]
+    packs = [
+        pack
+        for group in groups.values()
+        for pack in _plan_group(group, platform, n_devices, memory_bytes)
+    ]
     return sorted(packs, key=lambda pack: -pack.weight)
 
 
@@ -159,7 +169,11 @@ def _has_kernel(run: Run) -> bool:
 
 
 def plan_rest(
-    runs: Sequence[Run], left: Collection[str], platform: str, n_devices: int = 1
+    runs: Sequence[Run],
+    left: Collection[str],
+    platform: str,
+    n_devices: int = 1,
+    memory_bytes: float = math.inf,
 ) -> list[Pack]:
     """The packs in which those of the runs train that are left.
 
@@ -171,14 +185,15 @@ def plan_rest(
       left: the ids of those that are to be trained.
       platform: see `plan`.
       n_devices: see `plan`.
+      memory_bytes: see `plan`.
     """
     if not left:
         return []
-    packs = plan(runs, platform, n_devices)
+    packs = plan(runs, platform, n_devices, memory_bytes)
     whole = [pack for pack in packs if all(run.run_id in left for run in pack.runs)]
     kept = {run.run_id for pack in whole for run in pack.runs}
     rest = [run for run in runs if run.run_id in left and run.run_id not in kept]
-    found = whole + plan(rest, platform, n_devices)
+    found = whole + plan(rest, platform, n_devices, memory_bytes)
     return sorted(found, key=lambda pack: -pack.weight)
 
 
@@ -255,12 +270,14 @@ def _memory_with_evaluation(module: Module, runs: Sequence[Run], platform: str) 
     return lane + 4.0 * n_rows * module.activations()
 
 
-def _slots(runs: Sequence[Run], module: Module, platform: str, n_devices: int) -> int:
+def _slots(
+    runs: Sequence[Run], module: Module, platform: str, n_devices: int, memory_bytes: float
+) -> int:
     """The number of lanes that train at a time."""
     each = [run.method.cost(run, module).lanes for run in runs]
     if not _waits(module, runs[0]):
         return sum(each)
-    fits = _fits(runs, module, platform)
+    fits = _fits(runs, module, platform, memory_bytes)
     if each[0] > 1:
         fits = min(max(fits, LEAST_TRIALS.get(platform, 1)), TRIALS.get(platform, fits))
     return min(sum(each), n_devices * fits)
@@ -272,9 +289,9 @@ def _waits(module: Module, run: Run) -> bool:
     return cost.queues or cost.lanes > 1
 
 
-def _fits(runs: Sequence[Run], module: Module, platform: str) -> int:
+def _fits(runs: Sequence[Run], module: Module, platform: str, memory_bytes: float) -> int:
     """The number of lanes that a device can train at a time."""
-    left = _of_platform(MEMORY_BYTES, platform) - memory_shared(runs)
+    left = min(_of_platform(MEMORY_BYTES, platform), memory_bytes) - memory_shared(runs)
     fits = left / _memory_with_evaluation(module, runs, platform)
     each = memory_per_lane(module, runs[0], platform)
     return max(1, int(min(fits, WORKING_SET_BYTES.get(platform, math.inf) / each)))
@@ -285,7 +302,9 @@ def _steps(module: Module, run: Run) -> int | None:
     return None if _waits(module, run) else run.method.steps
 
 
-def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) -> Iterator[Pack]:
+def _plan_group(
+    group: list[tuple[Module, Run]], platform: str, n_devices: int, memory_bytes: float
+) -> Iterator[Pack]:
     by_size: dict[Size, list[Run]] = collections.defaultdict(list)
     for module, run in group:
         by_size[module, 0 if platform == "cpu" else _n_rows(run)].append(run)
@@ -312,8 +331,8 @@ def _plan_group(group: list[tuple[Module, Run]], platform: str, n_devices: int) 
         for run in longest_first:
             by_steps[_steps(chosen[0][0], run)].append(run)
         for runs in by_steps.values():
-            for fitting in _by_seeds(runs, platform):
-                yield from _split(fitting, module, platform, n_devices)
+            for fitting in _by_seeds(runs, platform, memory_bytes):
+                yield from _split(fitting, module, platform, n_devices, memory_bytes)
 
 
 def _cuts(
@@ -372,9 +391,9 @@ def _seconds(work: Any, steps: Any, platform: str) -> Any:
     return work + steps * _of_platform(STEP_SECONDS, platform)
 
 
-def _by_seeds(runs: list[Run], platform: str) -> Iterator[list[Run]]:
+def _by_seeds(runs: list[Run], platform: str, memory_bytes: float) -> Iterator[list[Run]]:
     """All of the runs, or those of each seed where the sets of all would fill half the memory."""
-    half = _of_platform(MEMORY_BYTES, platform) / 2
+    half = min(_of_platform(MEMORY_BYTES, platform), memory_bytes) / 2
     if not _holds_contexts(runs[0]) or memory_shared(runs) <= half:
         yield runs
         return
@@ -389,16 +408,18 @@ def _of_platform(values: Mapping[str, float], platform: str) -> float:
     return values.get(platform, values["gpu"])
 
 
-def _split(runs: list[Run], module: Module, platform: str, n_devices: int) -> Iterator[Pack]:
+def _split(
+    runs: list[Run], module: Module, platform: str, n_devices: int, memory_bytes: float
+) -> Iterator[Pack]:
     """Cuts runs of one padded module into packs that fit, of one size as far as possible.
 
     Packs of one size share a compilation, which is worth packs up to half as small.
     """
     most = int(_of_platform(MAX_RUNS, platform))
     if not _waits(module, runs[0]):
-        most = min(most, _fits(runs, module, platform))
+        most = min(most, _fits(runs, module, platform, memory_bytes))
     most = min(n_devices * most, len(runs))
     even = [size for size in range(most, (most - 1) // 2, -1) if len(runs) % size == 0]
     size = even[0] if even else math.ceil(len(runs) / math.ceil(len(runs) / most))
     for start in range(0, len(runs), size):
-        yield make_pack(runs[start : start + size], module, platform, n_devices)
+        yield make_pack(runs[start : start + size], module, platform, n_devices, memory_bytes)

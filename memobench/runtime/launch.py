@@ -29,8 +29,10 @@ from typing import Any
 from memobench.common.errors import UserError, in_a_line, require, short_repr
 from memobench.core import plugins
 
-# Workers share a GPU's memory, of which JAX takes this much for one process.
+# The part of a GPU's memory that JAX takes for one process; that of this machine's for its workers.
 MEMORY_FRACTION = 0.75
+# JAX's variable for that part. On a CPU `local.memory_bytes` alone reads it.
+MEMORY_VARIABLE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 # Within which the address of a Ray cluster must answer.
 CONNECT_SECONDS = 10
 # Within which stopped tasks of Ray save where they are.
@@ -73,6 +75,15 @@ class Launcher:
     def n_running(self) -> int:
         return len(self._running)
 
+    @property
+    def n_sharing(self) -> int:
+        """The number of workers that share one memory: a GPU's, or this machine's on a CPU."""
+        return 1 if self.words else -(-self.n // max(1, len(self._gpus)))
+
+    @functools.cached_property
+    def _gpus(self) -> list[str]:
+        return [] if self.words else _list_gpus()
+
     def check_machine(self) -> None:
         """Raises UserError where this machine lacks what `begin` needs."""
         for word in self.words[:1]:
@@ -82,9 +93,7 @@ class Launcher:
         """Prepares for workers on a results folder. Raises UserError where that cannot be."""
         self._logs = folder / ".logs"
         self._logs.mkdir(exist_ok=True)
-        self._gpus = [] if self.words else _list_gpus()
-        self._each = -(-self.n // max(1, len(self._gpus)))
-        self._started_mps = bool(self._gpus) and self._each > 1 and _start_mps()
+        self._started_mps = bool(self._gpus) and self.n_sharing > 1 and _start_mps()
 
     def start(self, work: Work, n: int) -> None:
         """Starts n further workers."""
@@ -145,17 +154,15 @@ class Launcher:
         return f"a worker ended with {status}: {lines[-1] if lines else ''}; log: {log}"
 
     def _environment(self, place: int) -> dict[str, str]:
-        """The environment variables of a worker: its GPUs, and its part of their memory."""
+        """The environment variables of a worker: its GPUs, and its part of the memory."""
         # Set for this process alone.
-        inherited = {x: y for x, y in os.environ.items() if x != "XLA_PYTHON_CLIENT_PREALLOCATE"}
-        if not self._gpus:
-            return inherited
-        gpus = self._gpus[place :: self.n] or [self._gpus[place % len(self._gpus)]]
-        memory = f"{MEMORY_FRACTION / self._each:.3f}"
-        return inherited | {
-            "CUDA_VISIBLE_DEVICES": ",".join(gpus),
-            "XLA_PYTHON_CLIENT_MEM_FRACTION": memory,
-        }
+        found = {x: y for x, y in os.environ.items() if x != "XLA_PYTHON_CLIENT_PREALLOCATE"}
+        if not self.words:
+            found[MEMORY_VARIABLE] = f"{MEMORY_FRACTION / self.n_sharing:.3f}"
+        if self._gpus:
+            gpus = self._gpus[place :: self.n] or [self._gpus[place % len(self._gpus)]]
+            found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        return found
 
     def _cores(self, place: int) -> list[int]:
         """The cores of a worker; empty for all of them."""
@@ -322,7 +329,7 @@ def _work_in_ray(work: Work, share: float, number: int) -> None:
     # Workers inherit the driver's JAX_PLATFORMS, which is about its own machine.
     jax.config.update("jax_platforms", None if share else "cpu")
     if share:
-        os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{MEMORY_FRACTION * share:.3f}"
+        os.environ[MEMORY_VARIABLE] = f"{MEMORY_FRACTION * share:.3f}"
     work(number)
 
 

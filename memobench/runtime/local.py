@@ -2,6 +2,9 @@
 
 import concurrent.futures
 import itertools
+import logging
+import math
+import os
 import pathlib
 import threading
 import time
@@ -11,7 +14,11 @@ from typing import Any
 import jax
 import threadpoolctl
 
+from memobench.common.errors import UserError, in_a_line
 from memobench.engine import devices
+from memobench.runtime import launch
+
+_log = logging.getLogger("memobench")
 
 
 class Threads:
@@ -81,3 +88,52 @@ def n_workers() -> int:
 def n_devices() -> int:
     """The number of devices of a pack: simulated ones share one memory and its cores."""
     return 1 if jax.default_backend() == "cpu" else devices.count()
+
+
+def memory_bytes(n_workers: int = 1) -> float:
+    """The memory that a pack may take where so many workers share what this process may take.
+
+    Workers that a launcher started have their part of it already. A power of two, so that about as
+    many workers on another device of about this size plan the same packs.
+    """
+    if jax.default_backend() == "cpu":
+        part = float(os.environ.get(launch.MEMORY_VARIABLE, launch.MEMORY_FRACTION))
+        found = part * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    else:
+        found = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+    # Not every accelerator says how much it has.
+    return 2.0 ** math.floor(math.log2(found / n_workers)) if found else math.inf
+
+
+def require_device() -> None:
+    """Starts JAX. Raises UserError where its device cannot be used.
+
+    What JAX logs as it starts, such as an error of its CUDA without which it takes the CPU, becomes
+    one line.
+    """
+    heard = list[str]()
+
+    def hold_back(record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.WARNING:
+            error = record.exc_info and record.exc_info[1]
+            heard.append(record.getMessage() + (f": {in_a_line(error)}" if error else ""))
+        return False
+
+    log = logging.getLogger("jax._src.xla_bridge")
+    log.addFilter(hold_back)
+    try:
+        jax.block_until_ready(jax.device_put(0.0))
+    except RuntimeError as error:
+        raise UserError(
+            f"JAX's device must be free and served by its driver, got {in_a_line(error)}. End what "
+            "else fills it (see nvidia-smi), update the driver, or set JAX_PLATFORMS=cpu"
+        ) from error
+    finally:
+        log.removeFilter(hold_back)
+    if heard:
+        _log.warning(
+            "this trains on the %s: %s. For a GPU install the CUDA that its driver serves, or "
+            "update the driver; JAX_PLATFORMS=cpu spares this line",
+            jax.default_backend(),
+            heard[0].rstrip("."),
+        )

@@ -32,7 +32,7 @@ from memobench.core.columns import text_matching
 from memobench.core.run import Pack, Run
 from memobench.engine import compiling
 from memobench.optimizers import Optimizer
-from memobench.planner import costs, packing
+from memobench.planner import costs
 from memobench.runtime import launch, local, worker, workers
 from memobench.runtime.leases import STALE_SECONDS, Leases
 from memobench.runtime.progress import Progress
@@ -99,6 +99,7 @@ def run(
         require(results is not None, "processes=N needs results=FOLDER, one that all workers share")
         # What this process takes of a GPU's memory, workers lack.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    local.require_device()
     compiling.keep_programs()
     wanted = {run.run_id: run for run in _list_runs(runs)}
     _check(wanted.values())
@@ -152,9 +153,10 @@ def plan(runs: Iterable[Run], done: Iterable[str] = ()) -> list[Pack]:
     for x in done:
         known = _ID.holds(x)
         require(known, f"done must hold ids of runs, got {short_repr(x)}. Give table['run_id']")
+    local.require_device()
     _check(runs)
     missing = {run.run_id for run in runs} - done
-    packs = packing.plan_rest(runs, missing, jax.default_backend(), local.n_devices())
+    packs = workers.plan(runs, missing, local.memory_bytes(local.n_workers()))
     each = zip(packs, predict(packs).seconds, strict=True)
     return [dataclasses.replace(pack, seconds=seconds) for pack, seconds in each]
 
@@ -219,7 +221,8 @@ def _train_missing(
     if not missing:
         return
     runs, ids = list(wanted.values()), frozenset(missing)
-    packs = packing.plan_rest(runs, ids, jax.default_backend(), local.n_devices())
+    memory = local.memory_bytes(launcher.n_sharing if launcher else local.n_workers())
+    packs = workers.plan(runs, ids, memory)
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(Progress(len(wanted), progress))
         workspace.leases.clear()
@@ -239,7 +242,9 @@ def _train_missing(
             # On a CPU it would take the cores that train.
             ahead = jax.default_backend() != "cpu"
             steps = bar.add_steps
-            work = functools.partial(workers.work, workspace, runs, ids, packs, steps, ahead)
+            work = functools.partial(
+                workers.work, workspace, runs, ids, packs, steps, ahead, memory
+            )
         bar.add(packs, costs.predict(packs, device_name(jax.devices()[0]), place.n))
         place.begin(workspace.folder)
         stack.enter_context(contextlib.closing(place))

@@ -237,14 +237,16 @@ def train_within_memory(
         raise DoesNotFit(
             f"{name} with d_model={sizes['d_model']}, n_heads={sizes['n_heads']}, "
             f"d_mlp={sizes['d_mlp']} (run {too_large[0].run_id}) does not fit in memory even "
-            "alone; choose a larger device or a smaller batch_size"
+            "alone; choose a larger device, or one that nothing else fills (see nvidia-smi), fewer "
+            "processes or a smaller batch_size"
         )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """True where the device or the host had too little memory."""
     return isinstance(error, MemoryError) or (
-        isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+        isinstance(error, jax.errors.JaxRuntimeError)
+        and any(x in str(error) for x in ("RESOURCE_EXHAUSTED", "CUDA_ERROR_OUT_OF_MEMORY"))
     )
 
 

@@ -13,7 +13,7 @@ import logging
 import pathlib
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -46,6 +46,7 @@ def work(
     packs: list[packing.Pack],
     on_steps: Callable[[packing.Pack, int], None],
     ahead: bool,
+    memory_bytes: float,
     number: int,
     stop: threading.Event,
 ) -> None:
@@ -58,6 +59,7 @@ def work(
       packs: to begin with, if they are planned already.
       on_steps: called with a pack and the number of model-steps done since its last call.
       ahead: whether the program of the next pack is compiled while one trains.
+      memory_bytes: that a pack may take.
       number: of the worker, by which workers begin with different packs.
       stop: an event that stops it at the next steps of its pack, which is saved.
     """
@@ -72,7 +74,7 @@ def work(
 
     with contextlib.ExitStack() as stack:
         prepare = stack.enter_context(_compile_beside()) if ahead else lambda pack: None
-        packs = packs or _plan_free(workspace, runs, missing)
+        packs = packs or _plan_free(workspace, runs, missing, memory_bytes)
         while packs:
             first = number % len(packs)
             in_turn = packs[first:] + packs[:first]
@@ -93,7 +95,7 @@ def work(
                     why = escape_unprintable(describe(error))
                     lease = leases.take(left, kind="failed", sweep=workspace.sweep, error=why)
                     failures.append(stack.enter_context(lease))
-            if packs := _plan_free(workspace, runs, missing):
+            if packs := _plan_free(workspace, runs, missing, memory_bytes):
                 stop.wait(0.1)  # Others are about to lease these, or had them leased.
         while any(x.run_ids - leases.leased_ids(besides=x) for x in failures):
             if not any(_is_live(x, workspace.sweep, "sweep") for x in leases.read()):
@@ -139,21 +141,29 @@ def work_apart(
       missing: see `work`.
       number: see `work`.
     """
+    local.require_device()
     compiling.keep_programs()
     reader, leases = store.Reader(folder, since), Leases(folder)
     workspace = worker.Workspace(pathlib.Path(folder), reader, leases, sweep)
     with catch_signals() as stop:
-        work(workspace, runs, missing, [], lambda pack, steps: None, False, number, stop)
+        begin = functools.partial(work, workspace, runs, missing, [], lambda pack, steps: None)
+        begin(False, local.memory_bytes(), number, stop)
 
 
 def _plan_free(
-    workspace: worker.Workspace, runs: list[Run], missing: frozenset[str]
+    workspace: worker.Workspace, runs: list[Run], missing: frozenset[str], memory_bytes: float
 ) -> list[packing.Pack]:
     """The packs of the runs that are neither done nor leased."""
     # In this order: what is released between the two is in a shard.
     free = missing - workspace.leases.leased_ids()
     free -= workspace.reader.rows().keys()
-    return packing.plan_rest(runs, free, jax.default_backend(), local.n_devices())
+    return plan(runs, free, memory_bytes)
+
+
+def plan(runs: list[Run], left: Collection[str], memory_bytes: float) -> list[packing.Pack]:
+    """The packs in which the runs that are left train here, each within so much memory."""
+    platform = jax.default_backend()
+    return packing.plan_rest(runs, left, platform, local.n_devices(), memory_bytes)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
 from memobench.planner import packing
 from memobench.tasks.associations import Associations
+from tests import searches
 
 
 def _grid(make_run, **options):
@@ -77,6 +78,22 @@ def test_packs_fit_the_memory_and_share_their_size(make_run, monkeypatch):
     packs = packing.plan(runs, "gpu")
     assert [len(pack.runs) for pack in packs] == [4, 4, 4]
     assert all(pack.memory_bytes <= five for pack in packs)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+def test_packs_fit_the_share_of_a_worker(make_run, platform):
+    """Lanes that train together, and those that others wait for; what is left of a plan, too."""
+    runs = _grid(make_run) + [searches.run_of(n=n, seed=n) for n in range(20, 36)]
+    whole = packing.plan(runs, platform)
+    assert packing.plan(runs, platform, 1, packing.MEMORY_BYTES[platform]) == whole
+    share = max(pack.memory_bytes for pack in whole) / 3
+    packs = packing.plan(runs, platform, 1, share)
+    assert {run for pack in packs for run in pack.runs} == set(runs)
+    least = packing.LEAST_TRIALS.get(platform, 1)
+    assert all(pack.memory_bytes <= share or pack.slots <= least for pack in packs)
+    assert max(pack.memory_bytes for pack in packs) < max(pack.memory_bytes for pack in whole)
+    left = {run.run_id for pack in packs[1:] for run in pack.runs}
+    assert packing.plan_rest(runs, left, platform, 1, share) == packs[1:]
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])

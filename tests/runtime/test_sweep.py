@@ -147,8 +147,14 @@ def test_a_diverged_run_is_recorded(make_run, tmp_path):
 
 @pytest.mark.parametrize(
     "error",
-    [MemoryError("host"), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")],
-    ids=["host", "device"],
+    [
+        MemoryError("host"),
+        jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"),
+        jax.errors.JaxRuntimeError(
+            "INTERNAL: Failed to load in-memory CUBIN: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+        ),
+    ],
+    ids=["host", "device", "driver"],
 )
 def test_a_pack_that_does_not_fit_is_halved_and_says_so(make_run, caplog, error):
     runs = [make_run(seed=seed, method=SHORT) for seed in range(5)]
@@ -175,7 +181,7 @@ def test_a_run_that_does_not_fit_alone_is_lost_and_costs_no_other(make_run, tmp_
         return train_pack(method, pack, on_steps, checkpoints)
 
     monkeypatch.setattr(Training, "train", train)
-    told = rf"\(run {runs[2].run_id}\) does not fit in memory even alone"
+    told = rf"\(run {runs[2].run_id}\) does not fit in memory even alone; .*\(see nvidia-smi\)"
     with pytest.raises(RunsFailed, match=f"1 of 4 runs .*{told}"):
         memobench.run(runs, results=tmp_path, progress=False)
     with pytest.raises(RunsFailed, match=told):

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import math
 import os
 import re
 import resource
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import jax
 import pytest
@@ -239,6 +241,7 @@ def test_workers_share_cores_evenly(tmp_path):
 @pytest.mark.parametrize(
     ("gpus", "n", "given", "memory"),
     [
+        ([], 3, [None] * 3, "0.250"),
         (["0"], 1, ["0"], "0.750"),
         (["0"], 3, ["0"] * 3, "0.250"),
         (["2", "5"], 4, ["2", "5", "2", "5"], "0.375"),
@@ -247,16 +250,70 @@ def test_workers_share_cores_evenly(tmp_path):
 )
 def test_workers_share_gpus_and_their_memory(gpus, n, given, memory, tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "")
-    monkeypatch.setattr(launch.shutil, "which", lambda name: name == "nvidia-smi")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(gpus))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if gpus:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(gpus))
+    monkeypatch.setattr(launch.shutil, "which", lambda name: gpus and name == "nvidia-smi")
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     launcher = launch.Launcher(n, [])
     launcher.begin(tmp_path)
     found = [launcher._environment(place) for place in range(n)]
-    assert [x["CUDA_VISIBLE_DEVICES"] for x in found] == given
+    assert [x.get("CUDA_VISIBLE_DEVICES") for x in found] == given
     assert {x["XLA_PYTHON_CLIENT_MEM_FRACTION"] for x in found} == {memory}
     assert not any("XLA_PYTHON_CLIENT_PREALLOCATE" in x for x in found)
-    assert launcher._cores(0) == []
+    assert bool(launcher._cores(0)) == (not gpus)
+
+
+GPU = 79 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("platform", "n", "gib"),
+    [("gpu", 1, 32), ("gpu", 3, 16), ("gpu", 15, 2), ("cpu", 1, 8), ("cpu", 2, 4), ("cpu", 7, 1)],
+)
+def test_packs_of_a_worker_fit_its_share(platform, n, gib, make_run, tmp_path, monkeypatch):
+    """The process that starts workers, and each of them, know the same share of a device."""
+    machine = types.SimpleNamespace(
+        memory_stats=lambda: {
+            "bytes_limit": int(GPU * float(os.environ.get(launch.MEMORY_VARIABLE, 0.75)))
+        }
+    )
+    monkeypatch.setattr(jax, "local_devices", lambda: [machine])
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 12 * 2**18}
+    monkeypatch.setattr(os, "sysconf", pages.get)
+    monkeypatch.setattr(launch, "_list_gpus", lambda: ["0"] * (platform == "gpu"))
+    monkeypatch.delenv(launch.MEMORY_VARIABLE, raising=False)
+    launcher = launch.Launcher(n, [])
+    assert launcher.n_sharing == n
+    assert local.memory_bytes(launcher.n_sharing) == gib * 2**30
+    monkeypatch.setenv(launch.MEMORY_VARIABLE, launcher._environment(0)[launch.MEMORY_VARIABLE])
+    assert local.memory_bytes() == gib * 2**30
+
+
+def test_the_share_of_remote_workers_is_their_own(monkeypatch):
+    monkeypatch.setattr(launch, "_list_gpus", lambda: pytest.fail("another machine's"))
+    assert launch.Launcher(8, ["srun"]).n_sharing == 1
+    monkeypatch.setattr(jax, "default_backend", lambda: "unheard of")
+    assert local.memory_bytes(8) == math.inf
+
+
+def test_all_workers_plan_for_the_same_share(runs, run, monkeypatch):
+    """And so does the process that starts them, and the next call."""
+    monkeypatch.setattr(packing, "WORKING_SET_BYTES", {})
+    lane = packing.make_pack(runs[:1]).memory_bytes
+    monkeypatch.setattr(local, "memory_bytes", lambda n=1: lane)
+    plan, planned = packing.plan_rest, []
+
+    def plan_noted(*arguments):
+        planned.extend(plan(*arguments))
+        return plan(*arguments)
+
+    monkeypatch.setattr(packing, "plan_rest", plan_noted)
+    run(runs)
+    memobench.run(runs, progress=False)
+    assert {len(pack.runs) for pack in planned} == {1}
+    assert max(pack.memory_bytes for pack in planned) <= lane
 
 
 @pytest.mark.parametrize(
@@ -448,7 +505,7 @@ def test_the_next_program_compiles_while_a_pack_trains(ahead, runs, tmp_path, mo
     ids = frozenset(run.run_id for run in runs)
     wait = (lambda pack, steps: both.wait(60)) if ahead else (lambda pack, steps: None)
     packs = packing.plan(runs, "cpu")
-    workers.work(workspace, runs, ids, packs, wait, ahead, 0, threading.Event())
+    workers.work(workspace, runs, ids, packs, wait, ahead, math.inf, 0, threading.Event())
     assert made == [True, not ahead]
     assert workspace.reader.rows().keys() == ids
 

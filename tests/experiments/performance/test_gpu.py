@@ -115,6 +115,16 @@ def test_every_step_of_the_queue_is_a_command_that_exists(gpu, tmp_path):
             assert (ROOT / words[0]).exists()
 
 
+def test_garcias_large_sets_of_the_least_width_come_before_all_of_theirs(gpu):
+    steps = [step.words for step in gpu.QUEUE if "hebbian2026" in step.words]
+    assert ["--preset=d64" in words for words in steps] == [True, False]
+    (experiment,) = choose(["hebbian2026/widths"], "d64")
+    runs = experiment.runs("d64")
+    assert {run.architecture.d_model for run in runs} == {64}
+    assert {run.task.vocab_size for run in runs} == {512, 1024, 2048, 3072, 4096}
+    assert set(runs) < set(experiment.runs("paper"))
+
+
 def test_a_checkout_that_is_not_installed_is_enough(tmp_path):
     """Python finds the package where it is started, and needs nothing of it elsewhere."""
     code = """if True:
