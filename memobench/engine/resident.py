@@ -30,13 +30,13 @@ _log = logging.getLogger("memobench")
 VARIABLE = "MEMOBENCH_KERNELS"
 
 
-def find_kernel(signature: Signature, batches: bool = True) -> Kernel | None:
+def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
     """The kernel that takes a signature's steps; None where XLA does.
 
     Args:
       signature: of a program.
-      batches: False leaves steps on batches to XLA, as by default on a GPU, where they were not yet
-        measured to be faster (docs/resident-kernel.md).
+      anywhere: False leaves to XLA what was not measured to be faster on a GPU: steps on batches,
+        and other contexts than two tokens (docs/resident-kernel.md).
     """
     task, optimizer, module = signature.task, signature.optimizer, signature.module
     is_served = (
@@ -46,12 +46,12 @@ def find_kernel(signature: Signature, batches: bool = True) -> Kernel | None:
         and optimizer.clip is None
         and isinstance(task, TokenTask)
         and type(task).objective is TokenTask.objective
-        and (task.context_length, task.question) == (2, "next token")
+        and task.question == "next token"
         and task.is_even
         and not task.is_fresh
         and task.shapes().next_TxK.shape[1:] == (1,)
         and not (task.only_asked or signature.trained or signature.keeps_best)
-        and (batches or not signature.batch_size)
+        and (anywhere or (task.context_length == 2 and not signature.batch_size))
         and task.n_outputs == task.vocab_size
     )
     return module.kernel() if is_served else None
@@ -63,7 +63,7 @@ def find_chunk(signature: Signature) -> Callable[..., Any] | None:
     if devices.count() > 1 or wanted == "0":
         return None
     on_cpu = device.platform == "cpu"
-    kernel = find_kernel(signature, batches=on_cpu or wanted == "1")
+    kernel = find_kernel(signature, on_cpu or wanted == "1")
     if kernel is None or device.platform not in ("cpu", "gpu"):
         return None
     constants = defines(kernel, signature.optimizer)
@@ -85,6 +85,12 @@ def defines(kernel: Kernel, optimizer: Adam) -> dict[str, str]:
     return {x: str(n) for x, n in kernel.sizes} | {x: f"{v!r}f" for x, v in of_adam.items()}
 
 
+def pack_bytes(x: jax.Array) -> jax.Array:
+    """Bytes along the last axis, four to an int32, the first of them lowest."""
+    padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % 4)]).astype(jnp.int32)
+    return sum(padded[..., i::4] << 8 * i for i in range(4))
+
+
 def make_chunk(signature: Signature, kernel: Kernel, launch: Launch) -> Callable[..., Any]:
     """`Program.chunk` by a kernel."""
     task, batch_size = signature.task, signature.batch_size
@@ -99,19 +105,21 @@ def make_chunk(signature: Signature, kernel: Kernel, launch: Launch) -> Callable
         tokens_KxTxS = jax.vmap(lambda x: task.tokens(x, jnp.arange(task.n_examples)))(
             data["instances"]
         )
-        label_KxT = data["instances"].next_TxK[..., 0]
-        packed_KxT = tokens_KxTxS[..., 0] | tokens_KxTxS[..., 1] << 8 | label_KxT << 16
+        packed_KxTxW = pack_bytes(
+            jnp.concatenate([tokens_KxTxS, data["instances"].next_TxK], axis=-1)
+        )
         if batch_size:
             draws_RxM = data["draws"][lane_R.instance]
             if signature.subsets:
                 n_R = lane_R.n_examples[:, None]
                 draws_RxM = jnp.minimum((draws_RxM * n_R).astype(jnp.int32), n_R - 1)
             draws_RxX = jnp.take_along_axis(draws_RxM, order_RxCxB.reshape(n_lanes, -1), axis=1)
-            examples = jnp.take_along_axis(packed_KxT[lane_R.instance], draws_RxX, axis=1)
+            of_lane_RxTxW = packed_KxTxW[lane_R.instance]
+            examples = jnp.take_along_axis(of_lane_RxTxW, draws_RxX[..., None], axis=1)
             begin_R = jnp.arange(n_lanes) * n_steps * batch_size
             size_R = jnp.full(n_lanes, batch_size)
         else:
-            examples, begin_R = packed_KxT, lane_R.instance * packed_KxT.shape[1]
+            examples, begin_R = packed_KxTxW, lane_R.instance * packed_KxTxW.shape[1]
             size_R = lane_R.n_examples if signature.subsets else jnp.full(n_lanes, task.n_examples)
         scale_R = kernel.scale(constants).reshape(n_lanes)
         seen_2xRxC = jnp.zeros((2, n_lanes, n_steps))

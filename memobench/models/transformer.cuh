@@ -1,10 +1,10 @@
 // All steps of a chunk of one Transformer: on a GPU by one block, which keeps weights, moments and
 // gradient in shared memory, on a CPU by one thread, with an example in each place of its vectors.
 // What compiles it for a size (memobench/engine/resident.py) defines
-//   D width, H heads of dimension K, W neurons, N vocabulary, B examples at a time,
+//   D width, H heads of dimension K, W neurons, N vocabulary, S tokens, B examples at a time,
 //   FULL where heads act on the stream and positions are part of it, COMPRESS where heads act on a
 //   map of it to K, RELU where the activation is that and no gelu, and B1, B2, EPS of Adam.
-// One layer, two tokens of which the last is read: heads mix it and what the first has beyond it.
+// One layer, of whose tokens the last is read: heads mix it and what the others have beyond it.
 // A row is what a feature reads or writes: of the stream, D numbers, or of heads' input, I; padded
 // in memory, so that four are read at a time. No atomics: equal inputs give equal bits.
 #if defined(__CUDACC__)
@@ -96,18 +96,20 @@ constexpr int max_of(int a, int b) { return a > b ? a : b; }
 constexpr int round_up(int n, int to) { return (n + to - 1) / to * to; }
 constexpr int I = COMPRESS ? K : D, HK = H * K;
 constexpr int RD = round_up(D, 4), RI = round_up(I, 4), ROW = max_of(RD, RI);
-// Of wide heads products of query and key and of output and value are the shorter way.
-constexpr bool FOLD = 2 * K > I;
+constexpr int OTHERS = S - 1, WORDS = S / 4 + 1;
+// Of wide heads, and of many tokens, products of query and key and of output and value are the
+// shorter way.
+constexpr bool FOLD = 2 * K > I || S > 2;
 // Rows of the stream and of heads' input, in the order of transformer.py; biases follow.
 constexpr int TOKEN = 0, UNEMBED = N, INTO = 2 * N, BACK = INTO + COMPRESS * K;
 constexpr int IN = BACK + COMPRESS * K, OUT = IN + W, WIDE = OUT + W;
-constexpr int POSITION = 0, QUERY = 2, KEY = QUERY + HK, VALUE = KEY + HK, OUTPUT = VALUE + HK;
+constexpr int POSITION = 0, QUERY = S, KEY = QUERY + HK, VALUE = KEY + HK, OUTPUT = VALUE + HK;
 constexpr int INNER = OUTPUT + HK, PARAMS = WIDE * D + INNER * I + W;
 
 // Features whose gradient is taken at a time: tokens, neurons, and those of whole heads.
 constexpr int FU = 32, FW = 16, HEADS = K < 8 ? 8 / K : 1, FH = round_up(HEADS * K, 2);
-constexpr int FI = round_up(I, 2), FC = round_up(2 * I, 2);
-constexpr int COLUMNS = max_of(max_of(FU, 2 * FW), max_of(FOLD ? FC : 4 * FH, FC)) + 2;
+constexpr int FI = round_up(I, 2);
+constexpr int COLUMNS = max_of(max_of(FU, 2 * FW), FOLD ? 2 * FI : 4 * FH) + 2;
 static_assert(H + W <= B * COLUMNS);
 
 #if defined(__CUDACC__)
@@ -123,6 +125,8 @@ constexpr int splits(int n_products, int n_features, int width) {
          f##i < (rows) * (width); f##i += B, f = f##i / (width), i = f##i % (width))
 #define EXAMPLES(b) for (int b = threadIdx.x, once = 1; once; once = 0)
 #define OWNED(b) own[0]
+// Places of an array that registers hold.
+#define PLACES(p) FOR(p, S)
 #else
 constexpr int GD = RD, GI = RI, OWN = B / LANES, ALIGN = 16;
 constexpr int splits(int, int, int) { return 1; }
@@ -131,6 +135,7 @@ constexpr int splits(int, int, int) { return 1; }
     for (int f = 0; f < (rows); ++f) UNROLL for (int i = 0; i < (width); ++i)
 #define EXAMPLES(b) for (int b = 0; b < s.filled; b += LANES)
 #define OWNED(b) own[(b) / LANES]
+#define PLACES(p) for (int p = 0; p < S; ++p)
 #endif
 constexpr int KEPT = WIDE * GD + INNER * GI + W, WEIGHTS = WIDE * RD + INNER * RI + W;
 constexpr int parts(int n_products, int n_features, int width) {
@@ -138,13 +143,13 @@ constexpr int parts(int n_products, int n_features, int width) {
 }
 constexpr int PARTS = max_of(
     max_of(parts(1, FU, D), parts(2, FW, D)),
-    max_of(max_of(parts(1, FI, I), FOLD ? parts(1, FC, I) : parts(4, FH, I)),
-           COMPRESS ? max_of(parts(1, FI, D), parts(2, FI, D)) : 0)
+    max_of(max_of(parts(1, FI, I), FOLD ? parts(2, FI, I) : parts(4, FH, I)),
+           COMPRESS ? parts(1, FI, D) : 0)
 );
 constexpr int FOLDS = FOLD ? H : 0, TILE = round_up(I * RI, ALIGN);
 constexpr int aligned(int n) { return round_up(n, ALIGN); }
 constexpr int FLOATS = aligned(WEIGHTS) + 3 * aligned(KEPT) + 3 * aligned(B * ROW) +
-                       aligned(B * COLUMNS) + aligned(PARTS) + aligned(max_of(B, FC)) +
+                       aligned(B * COLUMNS) + aligned(PARTS) + aligned(max_of(B, FI)) +
                        (2 * FOLDS + 2 + (FOLD ? 4 : 0)) * TILE + aligned(B);
 
 struct Shared {
@@ -157,13 +162,14 @@ struct Shared {
     int filled;
 };
 
-// What a thread keeps of its examples: y of the last token and z of the first less y, which heads
-// read, `added` by heads, the stream x after heads and `read` after neurons, and gradients.
+// What a thread keeps of its examples: y of the last token and z of the others less y, which heads
+// read, `added` by heads, the stream x after heads and `read` after neurons, and gradients: g of x,
+// dy and dz, and what comes `back` to heads.
 struct Example {
-    real y[I], z[I], x[max_of(D, I)], read[max_of(D, I)], g[D];
+    real y[I], z[OTHERS][I], x[D], read[D], g[D], dy[I], dz[OTHERS][I];
     real added[COMPRESS ? I : 1], back[COMPRESS ? I : 1];
     real most, over_total, loss, right;
-    whole first, last, label;
+    whole token[S], label;
     mask counts;
 };
 
@@ -252,9 +258,9 @@ DEVICE real& column(const Shared& s, int b, int feature) {
 template <int PRODUCTS, int F, int WIDTH>
 DEVICE void sum_products(const Shared& s, const float* const (&rows)[PRODUCTS], int n_features) {
 #if defined(__CUDACC__)
-    constexpr int S = splits(PRODUCTS, F, WIDTH), PAIRS = F / 2, QUADS = (WIDTH + 3) / 4;
+    constexpr int SPLITS = splits(PRODUCTS, F, WIDTH), PAIRS = F / 2, QUADS = (WIDTH + 3) / 4;
     constexpr int EACH_SPLIT = PRODUCTS * PAIRS * QUADS;
-    EACH(t, S * EACH_SPLIT) {
+    EACH(t, SPLITS * EACH_SPLIT) {
         const int split = t / EACH_SPLIT, of = t % EACH_SPLIT, quad = of % QUADS;
         const int pair = of / QUADS % PAIRS, product = of / QUADS / PAIRS;
         const float* row = rows[0];
@@ -262,7 +268,7 @@ DEVICE void sum_products(const Shared& s, const float* const (&rows)[PRODUCTS], 
         row += 4 * quad;
         const float* columns = s.column + product * F + 2 * pair;
         float sum[2][4] = {};
-        for (int b = split; b < B; b += S) {
+        for (int b = split; b < B; b += SPLITS) {
             const float2 c2 = *reinterpret_cast<const float2*>(columns + b * COLUMNS);
             const float4 r4 = *reinterpret_cast<const float4*>(row + b * ROW);
             const float c[2] = {c2.x, c2.y}, r[4] = {r4.x, r4.y, r4.z, r4.w};
@@ -353,8 +359,43 @@ DEVICE real activate(real x, real* derivative) {
 #endif
 }
 
-DEVICE real attend(float scale, real score) {
-    return 1.0f / (1.0f + exponential(-scale * score));
+template <int WIDTH>
+DEVICE real inner_product(const real* x, const real* y) {
+    real sum = x[0] * y[0];
+    UNROLL for (int i = 1; i < WIDTH; ++i) sum += x[i] * y[i];
+    return sum;
+}
+
+// Attention to the others, of scores that are less that of the last token.
+DEVICE void attend(float scale, const real* score, real* attention) {
+    if (S == 2) {
+        attention[0] = 1.0f / (1.0f + exponential(-scale * score[0]));
+        return;
+    }
+    real most = spread(0.0f);
+    FOR(p, OTHERS) most = select(score[p] > most, score[p], most);
+    real sum = exponential(-scale * most);
+    FOR(p, OTHERS) sum += attention[p] = exponential(scale * (score[p] - most));
+    FOR(p, OTHERS) attention[p] /= sum;
+}
+
+// From the gradient of attention that of scores, in its place.
+DEVICE void back_through_attention(float scale, const real* attention, real* d) {
+    real mean = attention[0] * d[0];
+    UNROLL for (int p = 1; p < OTHERS; ++p) mean += attention[p] * d[p];
+    FOR(p, OTHERS) d[p] = scale * attention[p] * (d[p] - mean);
+}
+
+// The sum of what the others have beyond the last token.
+DEVICE void mix(real* mixed, const Example& e, const real* factor) {
+    FOR(i, I) mixed[i] = factor[0] * e.z[0][i];
+    UNROLL for (int p = 1; p < OTHERS; ++p) FOR(i, I) mixed[i] += factor[p] * e.z[p][i];
+}
+
+// What a wide head's scores are products of with z.
+DEVICE void look(real* turned, const Example& e, const float* score_map) {
+    FOR(i, I) turned[i] = spread(0.0f);
+    FOR(i, I) add<I>(turned, e.y[i], score_map + i * RI);
 }
 
 // Products of heads' maps, of this step's weights.
@@ -388,38 +429,47 @@ DEVICE void fold(const Shared& s, int n_heads) {
     SYNC;
 }
 
+// What heads read of a token.
+DEVICE void read_token(const Shared& s, const real* token, int place, real* x) {
+    float position[I];
+    load<I>(position, inner(s, POSITION + place));
+    FOR(i, I)
+        x[i] = (COMPRESS ? dot<D>(wide(s, INTO + COMPRESS * i), token) : token[i]) + position[i];
+}
+
 // What heads read, and the stream.
 DEVICE void read_tokens(const Shared& s, Example& e) {
-    real first[D];
-    look_up<D>(e.x, wide(s, TOKEN), RD, e.last);
-    look_up<D>(first, wide(s, TOKEN), RD, e.first);
-    float here[I], before[I];
-    load<I>(here, inner(s, POSITION + 1));
-    load<I>(before, inner(s, POSITION));
-    FOR(i, I) {
-        e.y[i] = (COMPRESS ? dot<D>(wide(s, INTO + COMPRESS * i), e.x) : e.x[i]) + here[i];
-        e.z[i] = (COMPRESS ? dot<D>(wide(s, INTO + COMPRESS * i), first) : first[i]) + before[i];
-        e.z[i] -= e.y[i];
+    look_up<D>(e.x, wide(s, TOKEN), RD, e.token[OTHERS]);
+    read_token(s, e.x, OTHERS, e.y);
+    PLACES(p) if (p < OTHERS) {
+        real other[D];
+        look_up<D>(other, wide(s, TOKEN), RD, e.token[p]);
+        read_token(s, other, p, e.z[p]);
+        FOR(i, I) e.z[p][i] -= e.y[i];
     }
-    if (FULL) FOR(i, D) e.x[i] = e.y[i];
+    if (FULL) FOR(i, D) e.x[i] = e.y[FULL * i];
 }
 
 DEVICE void add_heads(const Shared& s, Example& e, int n_heads, float scale) {
     real added[I];
     FOR(i, I) added[i] = dot<I>(s.all_values + i * RI, e.y);
     NO_UNROLL for (int h = 0; h < n_heads; ++h) {
-        real score = spread(0.0f);
+        real score[OTHERS], attention[OTHERS];
         if (FOLD) {
-            FOR(i, I) score += e.y[i] * dot<I>(s.score_map + h * TILE + i * RI, e.z);
-            const real attention = attend(scale, score);
-            FOR(i, I) added[i] += attention * dot<I>(s.value_map + h * TILE + i * RI, e.z);
+            real turned[I], mixed[I];
+            look(turned, e, s.score_map + h * TILE);
+            FOR(p, OTHERS) score[p] = inner_product<I>(turned, e.z[p]);
+            attend(scale, score, attention);
+            mix(mixed, e, attention);
+            FOR(i, I) added[i] += dot<I>(s.value_map + h * TILE + i * RI, mixed);
         } else {
+            score[0] = spread(0.0f);
             FOR(k, K)
-                score += dot<I>(inner(s, QUERY + h * K + k), e.y) *
-                         dot<I>(inner(s, KEY + h * K + k), e.z);
-            const real attention = attend(scale, score);
+                score[0] += dot<I>(inner(s, QUERY + h * K + k), e.y) *
+                            dot<I>(inner(s, KEY + h * K + k), e.z[0]);
+            attend(scale, score, attention);
             FOR(k, K)
-                add<I>(added, attention * dot<I>(inner(s, VALUE + h * K + k), e.z),
+                add<I>(added, attention[0] * dot<I>(inner(s, VALUE + h * K + k), e.z[0]),
                        inner(s, OUTPUT + h * K + k));
         }
     }
@@ -542,30 +592,28 @@ DEVICE void back_through_folded(const Shared& s, Example* own, int n_heads, floa
         EXAMPLES(b) {
             Example& e = OWNED(b);
             const real* back = back_of(e);
-            real mapped[I], score = spread(0.0f), d_attention = score, from_values[I], turned[I];
-            FOR(i, I) from_values[i] = turned[i] = spread(0.0f);
-            FOR(i, I) {
-                mapped[i] = dot<I>(scores + i * RI, e.z);
-                score += e.y[i] * mapped[i];
-                add<I>(turned, e.y[i], scores + i * RI);
-                add<I>(from_values, back[i], values + i * RI);
-            }
-            const real attention = attend(scale, score);
-            FOR(i, I) d_attention += from_values[i] * e.z[i];
-            const real d = scale * d_attention * attention * (1.0f - attention);
-            FOR(i, I) {
-                e.x[i] += d * mapped[i];
-                e.read[i] += attention * from_values[i] + d * turned[i];
-                column(s, b, i) = d * e.y[i];
-                column(s, b, I + i) = attention * back[i];
-            }
+            real turned[I], from_values[I], score[OTHERS], attention[OTHERS], d[OTHERS], mixed[I];
+            look(turned, e, scores);
+            FOR(p, OTHERS) score[p] = inner_product<I>(turned, e.z[p]);
+            attend(scale, score, attention);
+            FOR(i, I) from_values[i] = spread(0.0f);
+            FOR(i, I) add<I>(from_values, back[i], values + i * RI);
+            FOR(p, OTHERS) d[p] = inner_product<I>(from_values, e.z[p]);
+            back_through_attention(scale, attention, d);
+            FOR(p, OTHERS) FOR(i, I)
+                e.dz[p][i] += attention[p] * from_values[i] + d[p] * turned[i];
+            mix(mixed, e, attention);
+            store<I>(s.b, b, mixed);
+            mix(mixed, e, d);
+            store<I>(s.c, b, mixed);
+            FOR(i, I) e.dy[i] += dot<I>(scores + i * RI, mixed);
         }
         SYNC;
-        sum_products<1, FC, I>(s, {s.b}, 2 * I);
+        sum_products<2, FI, I>(s, {s.b, s.c}, I);
         SYNC;
         ENTRIES(f, j, 2 * I, I) {
-            const int of_values = f >= I, i = f - of_values * I;
-            float sum = summed<1, FC, I>(s, 0, f, j);
+            const int of_values = f < I, i = of_values ? f : f - I;
+            float sum = summed<2, FI, I>(s, 1 - of_values, i, j);
             if (of_values) sum += s.all_back[i * RI + j];
             direct[of_values * TILE + i * RI + j] = sum;
             turned[of_values * TILE + j * RI + i] = sum;
@@ -595,26 +643,28 @@ DEVICE void back_through_narrow(const Shared& s, Example* own, int n_heads, floa
             FOR(j, HEADS) {
                 if (j < n_here) {
                     const int f = (h + j) * K;
-                    real query[K], key[K], score = spread(0.0f), d_attention = score, d_value[K];
+                    real query[K], key[K], d_value[K];
+                    real score[1] = {}, attention[1], d_score[1] = {};
                     FOR(k, K) {
                         query[k] = dot<I>(inner(s, QUERY + f + k), e.y);
-                        key[k] = dot<I>(inner(s, KEY + f + k), e.z);
-                        score += query[k] * key[k];
+                        key[k] = dot<I>(inner(s, KEY + f + k), e.z[0]);
+                        score[0] += query[k] * key[k];
                     }
-                    const real attention = attend(scale, score);
+                    attend(scale, score, attention);
                     FOR(k, K) {
-                        const real value = dot<I>(inner(s, VALUE + f + k), e.z);
+                        const real value = dot<I>(inner(s, VALUE + f + k), e.z[0]);
                         const real d = dot<I>(inner(s, OUTPUT + f + k), back);
-                        d_attention += d * value;
-                        d_value[k] = attention * d;
+                        d_score[0] += d * value;
+                        d_value[k] = attention[0] * d;
                         column(s, b, 2 * FH + j * K + k) = d_value[k];
-                        column(s, b, 3 * FH + j * K + k) = attention * value;
+                        column(s, b, 3 * FH + j * K + k) = attention[0] * value;
                     }
-                    const real d = scale * d_attention * attention * (1.0f - attention);
+                    back_through_attention(scale, attention, d_score);
+                    const real d = d_score[0];
                     FOR(k, K) {
-                        add<I>(e.x, d * key[k], inner(s, QUERY + f + k));
-                        add<I>(e.read, d * query[k], inner(s, KEY + f + k));
-                        add<I>(e.read, d_value[k], inner(s, VALUE + f + k));
+                        add<I>(e.dy, d * key[k], inner(s, QUERY + f + k));
+                        add<I>(e.dz[0], d * query[k], inner(s, KEY + f + k));
+                        add<I>(e.dz[0], d_value[k], inner(s, VALUE + f + k));
                         column(s, b, j * K + k) = d * key[k];
                         column(s, b, FH + j * K + k) = d * query[k];
                     }
@@ -643,7 +693,6 @@ DEVICE void back_through_narrow(const Shared& s, Example* own, int n_heads, floa
     }
 }
 
-// x and read now hold the gradients of y and z.
 DEVICE void back_through_heads(const Shared& s, Example* own, int n_heads, float scale) {
     if (COMPRESS) {
         EXAMPLES(b) {
@@ -663,11 +712,17 @@ DEVICE void back_through_heads(const Shared& s, Example* own, int n_heads, float
         Example& e = OWNED(b);
         const real* back = back_of(e);
         store<I>(s.a, b, e.y);
-        store<I>(s.b, b, e.z);
-        store<I>(s.c, b, back);
-        FOR(i, FI) column(s, b, i) = i < I ? back[i] : spread(0.0f);
-        FOR(i, I) e.x[i] = e.read[i] = spread(0.0f);
-        FOR(i, I) add<I>(e.x, back[i], s.all_values + i * RI);
+        if (!FOLD) {
+            store<I>(s.b, b, e.z[0]);
+            store<I>(s.c, b, back);
+        }
+        FOR(i, FI) {
+            column(s, b, i) = i < I ? back[i] : spread(0.0f);
+            if (FOLD) column(s, b, FI + i) = i < I ? e.y[i] : spread(0.0f);
+        }
+        FOR(i, I) e.dy[i] = spread(0.0f);
+        PLACES(p) if (p < OTHERS) FOR(i, I) e.dz[p][i] = spread(0.0f);
+        FOR(i, I) add<I>(e.dy, back[i], s.all_values + i * RI);
     }
     SYNC;
     sum_products<1, FI, I>(s, {s.a}, I);
@@ -679,78 +734,57 @@ DEVICE void back_through_heads(const Shared& s, Example* own, int n_heads, float
     SYNC;
 }
 
-// Back to tokens, whose owners look for them.
+// Back to tokens, whose owners look for them, and positions, one place after another.
 DEVICE void back_to_tokens(const Shared& s, Example* own) {
     EXAMPLES(b) {
         Example& e = OWNED(b);
-        real first[D], last[D];
-        FOR(i, I) {
-            e.x[i] -= e.read[i];
-            if (FULL) e.x[i] += e.g[i];
-            column(s, b, i) = e.read[i];
-            column(s, b, I + i) = e.x[i];
-        }
-        if (FC > 2 * I) column(s, b, FC - 1) = spread(0.0f);
-        FOR(i, D) {
-            first[i] = COMPRESS ? spread(0.0f) : e.read[i];
-            last[i] = FULL ? e.x[i] : COMPRESS ? e.g[i] : e.g[i] + e.x[i];
-        }
-        if (COMPRESS) FOR(i, I) {
-            add<D>(first, e.read[i], wide(s, INTO + COMPRESS * i));
-            add<D>(last, e.x[i], wide(s, INTO + COMPRESS * i));
-        }
-        store<D>(s.a, b, first);
-        store<D>(s.b, b, last);
-#if defined(__CUDACC__)
-        s.token[b] = e.first | e.last << 8;
-#else
-        for (int lane = 0; lane < LANES; ++lane)
-            s.token[b + lane] = e.first[lane] | e.last[lane] << 8;
-#endif
+        PLACES(p) if (p < OTHERS) FOR(i, I) e.dy[i] -= e.dz[p][i];
+        if (FULL) FOR(i, I) e.dy[i] += e.g[FULL * i];
     }
-    SYNC;
-    sum_columns<FC>(s);
-#if defined(__CUDACC__)
-    ENTRIES(token, i, N, D) {
-        float sum = 0.0f;
-        for (int b = 0; b < B; ++b) {
-            if ((s.token[b] & 255) == token) sum += s.a[b * ROW + i];
-            if (s.token[b] >> 8 == token) sum += s.b[b * ROW + i];
-        }
-        wide_gradient(s, TOKEN + token)[i] += sum;
-    }
-#else
-    for (int b = 0; b < s.filled; ++b) {
-        float* first = wide_gradient(s, TOKEN + (s.token[b] & 255));
-        float* last = wide_gradient(s, TOKEN + (s.token[b] >> 8));
-        FOR(i, D) first[i] += s.a[i * B + b];
-        FOR(i, D) last[i] += s.b[i * B + b];
-    }
-#endif
-    SYNC;
-    ENTRIES(f, i, 2, I) inner_gradient(s, POSITION + f)[i] += summed_column<FC>(s, f * I + i);
-    if (COMPRESS) {
-        // Columns are still what comes back to what heads read.
+    PLACES(p) {
         EXAMPLES(b) {
             Example& e = OWNED(b);
-            real first[D], last[D];
-            look_up<D>(first, wide(s, TOKEN), RD, e.first);
-            look_up<D>(last, wide(s, TOKEN), RD, e.last);
-            store<D>(s.a, b, first);
-            store<D>(s.b, b, last);
-            FOR(i, FI) {
-                column(s, b, i) = i < I ? e.read[i] : spread(0.0f);
-                column(s, b, FI + i) = i < I ? e.x[i] : spread(0.0f);
+            const real* d = p < OTHERS ? e.dz[p % max_of(1, OTHERS)] : e.dy;
+            real token[D];
+            FOR(i, D) token[i] = p == OTHERS && !FULL ? e.g[i] : spread(0.0f);
+            FOR(i, I) {
+                if (COMPRESS) add<D>(token, d[i], wide(s, INTO + COMPRESS * i));
+                else token[i] += d[i];
             }
+            store<D>(s.a, b, token);
+            if (COMPRESS) {
+                look_up<D>(token, wide(s, TOKEN), RD, e.token[p]);
+                store<D>(s.b, b, token);
+            }
+            FOR(i, FI) column(s, b, i) = i < I ? d[i] : spread(0.0f);
+#if defined(__CUDACC__)
+            s.token[b] = e.token[p];
+#else
+            std::memcpy(s.token + b, &e.token[p], sizeof(whole));
+#endif
         }
         SYNC;
-        sum_products<2, FI, D>(s, {s.a, s.b}, I);
+        sum_columns<FI>(s);
+        if (COMPRESS) sum_products<1, FI, D>(s, {s.b}, I);
+#if defined(__CUDACC__)
+        ENTRIES(token, i, N, D) {
+            float sum = 0.0f;
+            for (int b = 0; b < B; ++b) if (s.token[b] == token) sum += s.a[b * ROW + i];
+            wide_gradient(s, TOKEN + token)[i] += sum;
+        }
+#else
+        for (int b = 0; b < s.filled; ++b) {
+            float* gradient = wide_gradient(s, TOKEN + s.token[b]);
+            FOR(i, D) gradient[i] += s.a[i * B + b];
+        }
+#endif
         SYNC;
-        ENTRIES(f, i, I, D)
-            wide_gradient(s, INTO + COMPRESS * f)[i] +=
-                summed<2, FI, D>(s, 0, f, i) + summed<2, FI, D>(s, 1, f, i);
+        EACH(i, I) inner_gradient(s, POSITION + p)[i] += summed_column<FI>(s, i);
+        if (COMPRESS)
+            ENTRIES(f, i, I, D)
+                wide_gradient(s, INTO + COMPRESS * f)[i] += summed<1, FI, D>(s, 0, f, i);
+        SYNC;
     }
-    SYNC;
 }
 
 DEVICE void update(const Shared& s, float n_done, float rate) {
@@ -780,7 +814,7 @@ DEVICE Shared lay_out(float* memory) {
     };
     s.weight = take(WEIGHTS);
     s.a = take(B * ROW), s.b = take(B * ROW), s.c = take(B * ROW);
-    s.part = take(PARTS), s.column_part = take(max_of(B, FC)), s.column = take(B * COLUMNS);
+    s.part = take(PARTS), s.column_part = take(max_of(B, FI)), s.column = take(B * COLUMNS);
     s.score_map = take(FOLDS * TILE), s.value_map = take(FOLDS * TILE);
     s.all_values = take(TILE), s.all_back = take(TILE), s.map_gradient = take(FOLD ? 4 * TILE : 0);
     s.mean = take(KEPT), s.square = take(KEPT), s.gradient = take(KEPT);
@@ -827,7 +861,7 @@ DEVICE void train(
     Example own[OWN];
 
     NO_UNROLL for (int step = 0; step < n_steps; ++step) {
-        const int* batch = examples + begins[lane] + (long long)step * stride;
+        const int* batch = examples + (begins[lane] + (long long)step * stride) * WORDS;
         fold(s, n_heads);
         FOR(i, OWN) own[i].loss = own[i].right = spread(0.0f);
         NO_UNROLL for (int start = 0; start < n; start += B) {
@@ -836,13 +870,15 @@ DEVICE void train(
                 Example& e = OWNED(b);
                 const whole at = places() + (start + b);
                 e.counts = at < n;
-                whole packed;
+                whole packed[WORDS];
 #if defined(__CUDACC__)
-                packed = e.counts ? batch[at] : 0;
+                FOR(w, WORDS) packed[w] = e.counts ? batch[at * WORDS + w] : 0;
 #else
-                for (int i = 0; i < LANES; ++i) packed[i] = e.counts[i] ? batch[at[i]] : 0;
+                FOR(w, WORDS) for (int i = 0; i < LANES; ++i)
+                    packed[w][i] = e.counts[i] ? batch[at[i] * WORDS + w] : 0;
 #endif
-                e.first = packed & 255, e.last = packed >> 8 & 255, e.label = packed >> 16;
+                FOR(p, S) e.token[p] = packed[p / 4] >> p % 4 * 8 & 255;
+                e.label = packed[S / 4] >> S % 4 * 8 & 255;
                 read_tokens(s, e);
                 add_heads(s, e, n_heads, scale);
                 add_neurons(s, e, n_neurons);

@@ -297,14 +297,15 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
         self.layers = [self._fold(layer) for layer in range(self.n_layers)]
 
     def kernel(self) -> Kernel | None:
-        """`transformer.cuh`: one layer, two tokens."""
-        is_served = self.n_layers == 1 and self.context_length == 2
+        """`transformer.cuh`: one layer, few tokens."""
+        is_served = self.n_layers == 1 and 2 <= self.context_length <= MOST_TOKENS
         # What a subclass changes the kernel does not know.
         is_served = is_served and type(self) is Transformer
         if not (is_served and self.activation in ("gelu", "relu") and self.vocab_size <= 256):
             return None
         sizes = {"D": self.d_model, "K": self.d_head, "H": self.n_heads, "W": self.d_mlp}
-        sizes |= {"N": self.vocab_size, "RELU": int(self.activation == "relu")}
+        sizes |= {"N": self.vocab_size, "S": self.context_length}
+        sizes |= {"RELU": int(self.activation == "relu")}
         sizes |= {"FULL": int(self.full), "COMPRESS": int(self.compress)}
         return Kernel(SOURCE, tuple(sizes.items()), _flatten, self._restore, _scale_of_scores)
 
@@ -514,6 +515,8 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
         )
 
 
+# Of `transformer.cuh`: a token of more would leave no room for examples.
+MOST_TOKENS = 8
 # The order of `transformer.cuh`: what has rows of D entries, what has rows of I, and biases.
 SOURCE = pathlib.Path(__file__).with_suffix(".cuh")
 _IN_KERNEL = (

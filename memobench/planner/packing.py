@@ -165,7 +165,7 @@ def _part_by_kernel(groups: Mapping[Hashable, list[Any]]) -> dict[Hashable, list
 def _has_kernel(run: Run) -> bool:
     """True where a kernel takes the steps of a run on a GPU."""
     signature = Pack((run,), run.module(), 1, 0.0, 0.0, 0.0, "gpu").signature
-    return isinstance(signature, Signature) and find_kernel(signature, batches=False) is not None
+    return isinstance(signature, Signature) and find_kernel(signature, anywhere=False) is not None
 
 
 def plan_rest(

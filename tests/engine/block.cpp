@@ -48,8 +48,9 @@ int main() {
     std::uniform_real_distribution<float> uniform(-0.3f, 0.3f);
     std::vector<float> weights(PARAMS), means(PARAMS), squares(PARAMS), seen(2 * n_steps);
     for (auto& x : weights) x = uniform(random);
-    std::vector<int> examples(n_examples);
-    for (auto& x : examples) x = random() % N | random() % N << 8 | random() % N << 16;
+    std::vector<int> examples(n_examples * WORDS);
+    for (auto& x : examples)
+        for (int i = 0; i < 4; ++i) x = x << 8 | random() % N;
     const float scale = 0.5f, rates[n_steps] = {0.003f, 0.003f};
     train_lane(0, 1, n_steps, weights.data(), means.data(), squares.data(), &zero, examples.data(),
                &zero, 0, &n_examples, &scale, rates, seen.data());
