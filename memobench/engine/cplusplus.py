@@ -25,19 +25,16 @@ FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-shared", "-fPIC", "-x", "c++"
 TARGETS = (("-march=native",), ())
 
 
-def find_launch(source: pathlib.Path, constants: Mapping[str, str]) -> Launch | None:
-    """The launch of a kernel; None without a compiler.
-
-    Raises:
-      RuntimeError: with what the compiler says.
-    """
+def find_launch(source: pathlib.Path, constants: Mapping[str, str]) -> Launch:
+    """The launch of a kernel. Raises RuntimeError with what the compiler says."""
     compiler = find_compiler()
     if compiler is None:
-        return None
+        raise RuntimeError("no C++ compiler was found")
     words = tuple(f"-D{x}={v}" for x, v in {**constants, "B": EXAMPLES}.items())
     return functools.partial(_launch, _load(compiler, source, words))
 
 
+@functools.cache
 def find_compiler() -> str | None:
     """The C++ compiler: $CXX, or the first that is installed of c++, g++ and clang++."""
     names = (os.environ.get("CXX"), "c++", "g++", "clang++")

@@ -57,21 +57,26 @@ def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
     return module.kernel() if is_served else None
 
 
+def find_used(signature: Signature) -> Kernel | None:
+    """The kernel that takes a signature's steps in this process; it may yet fail to compile."""
+    platform, wanted = jax.local_devices()[0].platform, os.environ.get(VARIABLE)
+    is_able = platform == "gpu" or (platform == "cpu" and cplusplus.find_compiler() is not None)
+    if wanted == "0" or devices.count() > 1 or not is_able:
+        return None
+    return find_kernel(signature, anywhere=platform == "cpu" or wanted == "1")
+
+
 def find_chunk(signature: Signature) -> Callable[..., Any] | None:
     """`Program.chunk` by a kernel, where this process has one device that can run it."""
-    device, wanted = jax.local_devices()[0], os.environ.get(VARIABLE)
-    if devices.count() > 1 or wanted == "0":
+    kernel = find_used(signature)
+    if kernel is None:
         return None
-    on_cpu = device.platform == "cpu"
-    kernel = find_kernel(signature, on_cpu or wanted == "1")
-    if kernel is None or device.platform not in ("cpu", "gpu"):
-        return None
-    constants = defines(kernel, signature.optimizer)
+    device, constants = jax.local_devices()[0], defines(kernel, signature.optimizer)
     try:
-        if on_cpu:
+        if device.platform == "cpu":
             launch = cplusplus.find_launch(kernel.source, constants)
         else:
-            number, anywhere = device.local_hardware_id, wanted == "1"
+            number, anywhere = device.local_hardware_id, os.environ.get(VARIABLE) == "1"
             launch = cuda.find_launch(kernel.source, constants, number, anywhere)
     except (OSError, RuntimeError) as error:
         _log.warning("steps are XLA's, for a kernel cannot be used: %s", error)

@@ -21,6 +21,8 @@ from memobench.planner import packing
 # Seconds on two CPU cores of a compilation, the start of a step, a floating-point operation, and a
 # number that is held for an example: orders of magnitude.
 PROGRAM_SECONDS, STEP_SECONDS, FLOP_SECONDS, ACTIVATION_SECONDS = 3.0, 5e-4, 3e-11, 1.5e-9
+# Those of an operation of a kernel, which holds nothing else (docs/resident-kernel.md).
+KERNEL_FLOP_SECONDS = 4e-11
 # Measured seconds over those estimated, by the beginning of a device's name: by the packs of
 # published rows, on the H100 beside up to fourteen other processes.
 FACTORS = {
@@ -80,6 +82,8 @@ def estimate_seconds(pack: Pack, n_programs: int) -> float:
     costs = [run.method.cost(run, pack.module) for run in pack.runs]
     in_turn = max(*(x.sequential_steps for x in costs), sum(x.steps for x in costs) / pack.slots)
     n_flops = sum(x.steps * x.flops_per_step for x in costs)
+    if packing.takes_kernel(pack):
+        return n_programs * PROGRAM_SECONDS + n_flops * KERNEL_FLOP_SECONDS
     n_activations = sum(x.steps * x.rows_per_step for x in costs) * pack.module.activations()
     work = (n_flops * FLOP_SECONDS + n_activations * ACTIVATION_SECONDS) / pack.n_devices
     return n_programs * PROGRAM_SECONDS + in_turn * STEP_SECONDS + work

@@ -22,7 +22,7 @@ from memobench.core import module as models
 from memobench.core.module import Module, enclose, paddable_sizes
 from memobench.core.run import Pack, Run
 from memobench.engine import Signature
-from memobench.engine.resident import find_kernel
+from memobench.engine.resident import find_kernel, find_used
 from memobench.tasks.tokens import EVALUATED_AT_ONCE, TokenTask
 
 # Orders of magnitude that only choose packs; no result depends on them, and what is measured (see
@@ -159,6 +159,11 @@ def _part_by_kernel(groups: Mapping[Hashable, list[Any]]) -> dict[Hashable, list
         for module, run in group:
             found[key, module if has_kernel else None].append((module, run))
     return found
+
+
+def takes_kernel(pack: Pack) -> bool:
+    """True where a kernel takes the steps of a pack in this process."""
+    return isinstance(pack.signature, Signature) and find_used(pack.signature) is not None
 
 
 @functools.lru_cache(maxsize=4096)
