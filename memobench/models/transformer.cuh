@@ -16,6 +16,9 @@
 #include <cmath>
 #include <cstring>
 #include <new>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 #define DEVICE inline __attribute__((always_inline))
 #define SYNC
 #if defined(__clang__)
@@ -80,6 +83,21 @@ DEVICE real logarithm(real x) {
     const real series = 1.0f + t * (1.0f / 3 + t * (1.0f / 5 + t * (1.0f / 7 + t * (1.0f / 9))));
     return convert(n) * 0.69314718f + 2.0f * s * series;
 }
+// Numbers below the least normal one are zero here, as in XLA's programs: a CPU takes them slowly.
+struct WithoutSubnormals {
+#if defined(__SSE__)
+    const unsigned before = _mm_getcsr();
+    WithoutSubnormals() { _mm_setcsr(before | 0x8040); }
+    ~WithoutSubnormals() { _mm_setcsr(before); }
+#elif defined(__aarch64__)
+    unsigned long long before;
+    WithoutSubnormals() {
+        asm volatile("mrs %0, fpcr" : "=r"(before));
+        asm volatile("msr fpcr, %0" : : "r"(before | 1ull << 24));
+    }
+    ~WithoutSubnormals() { asm volatile("msr fpcr, %0" : : "r"(before)); }
+#endif
+};
 DEVICE float total(real x) {
     float of[LANES];
     std::memcpy(of, &x, sizeof of);
@@ -924,6 +942,7 @@ extern "C" __global__ void __launch_bounds__(B) train_chunk(PARAMETERS) {
 }
 #else
 extern "C" void train_lane(int lane, int n_lanes, PARAMETERS) {
+    const WithoutSubnormals here;
     float* memory = static_cast<float*>(::operator new(4 * FLOATS, std::align_val_t(64)));
     train(lane, memory, ARGUMENTS, seen + (long long)n_lanes * n_steps);
     ::operator delete(memory, std::align_val_t(64));
