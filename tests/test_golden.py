@@ -45,6 +45,7 @@ KEPT = pathlib.Path(os.environ.get("GOLDEN", _KEPT))
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+    "MEMOBENCH_KERNELS": "0",
     "OPENBLAS_CORETYPE": "Haswell",
     "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL "
     "AVX512_SPR X86_V4",

@@ -107,6 +107,12 @@ DEVICE float total(real x) {
 #endif
 
 #define FOR(i, n) UNROLL for (int i = 0; i < (n); ++i)
+// A loop over rows: a GPU keeps what they are multiplied with in registers, which have no index.
+#if defined(__CUDACC__)
+#define ROWS(i, n) FOR(i, n)
+#else
+#define ROWS(i, n) for (int i = 0; i < (n); ++i)
+#endif
 
 // --- Sizes ------------------------------------------------------------------------------------
 
@@ -143,17 +149,14 @@ constexpr int splits(int n_products, int n_features, int width) {
          f##i < (rows) * (width); f##i += B, f = f##i / (width), i = f##i % (width))
 #define EXAMPLES(b) for (int b = threadIdx.x, once = 1; once; once = 0)
 #define OWNED(b) own[0]
-// Places of an array that registers hold.
-#define PLACES(p) FOR(p, S)
 #else
 constexpr int GD = RD, GI = RI, OWN = B / LANES, ALIGN = 16;
 constexpr int splits(int, int, int) { return 1; }
 #define EACH(i, n) for (int i = 0; i < (n); ++i)
 #define ENTRIES(f, i, rows, width) \
-    for (int f = 0; f < (rows); ++f) UNROLL for (int i = 0; i < (width); ++i)
+    for (int f = 0; f < (rows); ++f) for (int i = 0; i < (width); ++i)
 #define EXAMPLES(b) for (int b = 0; b < s.filled; b += LANES)
 #define OWNED(b) own[(b) / LANES]
-#define PLACES(p) for (int p = 0; p < S; ++p)
 #endif
 constexpr int KEPT = WIDE * GD + INNER * GI + W, WEIGHTS = WIDE * RD + INNER * RI + W;
 constexpr int parts(int n_products, int n_features, int width) {
@@ -413,7 +416,7 @@ DEVICE void mix(real* mixed, const Example& e, const real* factor) {
 // What a wide head's scores are products of with z.
 DEVICE void look(real* turned, const Example& e, const float* score_map) {
     FOR(i, I) turned[i] = spread(0.0f);
-    FOR(i, I) add<I>(turned, e.y[i], score_map + i * RI);
+    ROWS(i, I) add<I>(turned, e.y[i], score_map + i * RI);
 }
 
 // Products of heads' maps, of this step's weights.
@@ -451,7 +454,7 @@ DEVICE void fold(const Shared& s, int n_heads) {
 DEVICE void read_token(const Shared& s, const real* token, int place, real* x) {
     float position[I];
     load<I>(position, inner(s, POSITION + place));
-    FOR(i, I)
+    ROWS(i, I)
         x[i] = (COMPRESS ? dot<D>(wide(s, INTO + COMPRESS * i), token) : token[i]) + position[i];
 }
 
@@ -459,7 +462,7 @@ DEVICE void read_token(const Shared& s, const real* token, int place, real* x) {
 DEVICE void read_tokens(const Shared& s, Example& e) {
     look_up<D>(e.x, wide(s, TOKEN), RD, e.token[OTHERS]);
     read_token(s, e.x, OTHERS, e.y);
-    PLACES(p) if (p < OTHERS) {
+    ROWS(p, S) if (p < OTHERS) {
         real other[D];
         look_up<D>(other, wide(s, TOKEN), RD, e.token[p]);
         read_token(s, other, p, e.z[p]);
@@ -470,7 +473,7 @@ DEVICE void read_tokens(const Shared& s, Example& e) {
 
 DEVICE void add_heads(const Shared& s, Example& e, int n_heads, float scale) {
     real added[I];
-    FOR(i, I) added[i] = dot<I>(s.all_values + i * RI, e.y);
+    ROWS(i, I) added[i] = dot<I>(s.all_values + i * RI, e.y);
     NO_UNROLL for (int h = 0; h < n_heads; ++h) {
         real score[OTHERS], attention[OTHERS];
         if (FOLD) {
@@ -479,7 +482,7 @@ DEVICE void add_heads(const Shared& s, Example& e, int n_heads, float scale) {
             FOR(p, OTHERS) score[p] = inner_product<I>(turned, e.z[p]);
             attend(scale, score, attention);
             mix(mixed, e, attention);
-            FOR(i, I) added[i] += dot<I>(s.value_map + h * TILE + i * RI, mixed);
+            ROWS(i, I) added[i] += dot<I>(s.value_map + h * TILE + i * RI, mixed);
         } else {
             score[0] = spread(0.0f);
             FOR(k, K)
@@ -491,7 +494,7 @@ DEVICE void add_heads(const Shared& s, Example& e, int n_heads, float scale) {
                        inner(s, OUTPUT + h * K + k));
         }
     }
-    FOR(i, I) {
+    ROWS(i, I) {
         if (COMPRESS) {
             e.added[COMPRESS * i] = added[i];
             add<D>(e.x, added[i], wide(s, BACK + COMPRESS * i));
@@ -541,7 +544,7 @@ DEVICE void back_through_unembeddings(const Shared& s, Example* own, float share
         const int n_here = N - m < FU ? N - m : FU;
         EXAMPLES(b) {
             Example& e = OWNED(b);
-            FOR(j, FU) {
+            ROWS(j, FU) {
                 if (j < n_here) {
                     const float* row = wide(s, UNEMBED + m + j);
                     real d = exponential(dot<D>(row, e.read) - e.most) * e.over_total;
@@ -573,7 +576,7 @@ DEVICE void back_through_neurons(const Shared& s, Example* own, int n_neurons) {
         const int n_here = n_neurons - w < FW ? n_neurons - w : FW;
         EXAMPLES(b) {
             Example& e = OWNED(b);
-            FOR(j, FW) {
+            ROWS(j, FW) {
                 real active = spread(0.0f), d = active;
                 if (j < n_here) {
                     const float* row = wide(s, IN + w + j);
@@ -615,7 +618,7 @@ DEVICE void back_through_folded(const Shared& s, Example* own, int n_heads, floa
             FOR(p, OTHERS) score[p] = inner_product<I>(turned, e.z[p]);
             attend(scale, score, attention);
             FOR(i, I) from_values[i] = spread(0.0f);
-            FOR(i, I) add<I>(from_values, back[i], values + i * RI);
+            ROWS(i, I) add<I>(from_values, back[i], values + i * RI);
             FOR(p, OTHERS) d[p] = inner_product<I>(from_values, e.z[p]);
             back_through_attention(scale, attention, d);
             FOR(p, OTHERS) FOR(i, I)
@@ -624,7 +627,7 @@ DEVICE void back_through_folded(const Shared& s, Example* own, int n_heads, floa
             store<I>(s.b, b, mixed);
             mix(mixed, e, d);
             store<I>(s.c, b, mixed);
-            FOR(i, I) e.dy[i] += dot<I>(scores + i * RI, mixed);
+            ROWS(i, I) e.dy[i] += dot<I>(scores + i * RI, mixed);
         }
         SYNC;
         sum_products<2, FI, I>(s, {s.b, s.c}, I);
@@ -644,7 +647,7 @@ DEVICE void back_through_folded(const Shared& s, Example* own, int n_heads, floa
             const float* factor = inner(s, other + k);
             const float* map = (which % 3 ? direct : turned) + which / 2 * TILE + 4 * quad;
             float sum[4] = {};
-            FOR(i, I) FOR(j, 4) sum[j] += factor[i] * map[i * RI + j];
+            ROWS(i, I) FOR(j, 4) sum[j] += factor[i] * map[i * RI + j];
             float* to = inner_gradient(s, QUERY + which * HK + k) + 4 * quad;
             FOR(j, 4) if (4 * quad + j < I) to[j] += sum[j];
         }
@@ -658,7 +661,7 @@ DEVICE void back_through_narrow(const Shared& s, Example* own, int n_heads, floa
         EXAMPLES(b) {
             Example& e = OWNED(b);
             const real* back = back_of(e);
-            FOR(j, HEADS) {
+            ROWS(j, HEADS) {
                 if (j < n_here) {
                     const int f = (h + j) * K;
                     real query[K], key[K], d_value[K];
@@ -699,7 +702,7 @@ DEVICE void back_through_narrow(const Shared& s, Example* own, int n_heads, floa
             const int at = h * K + f;
             const float *output = inner(s, OUTPUT + at), *value = inner(s, VALUE + at);
             float of_value = summed<4, FH, I>(s, 2, f, i), of_output = summed<4, FH, I>(s, 3, f, i);
-            FOR(j, I) {
+            ROWS(j, I) {
                 of_value += output[j] * s.all_back[j * RI + i];
                 of_output += value[j] * s.all_back[i * RI + j];
             }
@@ -717,7 +720,7 @@ DEVICE void back_through_heads(const Shared& s, Example* own, int n_heads, float
             Example& e = OWNED(b);
             store<D>(s.a, b, e.g);
             FOR(i, FI) column(s, b, i) = i < I ? e.added[i] : spread(0.0f);
-            FOR(i, I) e.back[i] = dot<D>(wide(s, BACK + COMPRESS * i), e.g);
+            ROWS(i, I) e.back[i] = dot<D>(wide(s, BACK + COMPRESS * i), e.g);
         }
         SYNC;
         sum_products<1, FI, D>(s, {s.a}, I);
@@ -739,8 +742,8 @@ DEVICE void back_through_heads(const Shared& s, Example* own, int n_heads, float
             if (FOLD) column(s, b, FI + i) = i < I ? e.y[i] : spread(0.0f);
         }
         FOR(i, I) e.dy[i] = spread(0.0f);
-        PLACES(p) if (p < OTHERS) FOR(i, I) e.dz[p][i] = spread(0.0f);
-        FOR(i, I) add<I>(e.dy, back[i], s.all_values + i * RI);
+        ROWS(p, S) if (p < OTHERS) FOR(i, I) e.dz[p][i] = spread(0.0f);
+        ROWS(i, I) add<I>(e.dy, back[i], s.all_values + i * RI);
     }
     SYNC;
     sum_products<1, FI, I>(s, {s.a}, I);
@@ -756,16 +759,16 @@ DEVICE void back_through_heads(const Shared& s, Example* own, int n_heads, float
 DEVICE void back_to_tokens(const Shared& s, Example* own) {
     EXAMPLES(b) {
         Example& e = OWNED(b);
-        PLACES(p) if (p < OTHERS) FOR(i, I) e.dy[i] -= e.dz[p][i];
+        ROWS(p, S) if (p < OTHERS) FOR(i, I) e.dy[i] -= e.dz[p][i];
         if (FULL) FOR(i, I) e.dy[i] += e.g[FULL * i];
     }
-    PLACES(p) {
+    ROWS(p, S) {
         EXAMPLES(b) {
             Example& e = OWNED(b);
             const real* d = p < OTHERS ? e.dz[p % max_of(1, OTHERS)] : e.dy;
             real token[D];
             FOR(i, D) token[i] = p == OTHERS && !FULL ? e.g[i] : spread(0.0f);
-            FOR(i, I) {
+            ROWS(i, I) {
                 if (COMPRESS) add<D>(token, d[i], wide(s, INTO + COMPRESS * i));
                 else token[i] += d[i];
             }

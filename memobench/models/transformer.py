@@ -297,8 +297,9 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
         self.layers = [self._fold(layer) for layer in range(self.n_layers)]
 
     def kernel(self) -> Kernel | None:
-        """`transformer.cuh`: one layer, few tokens."""
+        """`transformer.cuh`: one narrow layer, few tokens."""
         is_served = self.n_layers == 1 and 2 <= self.context_length <= MOST_TOKENS
+        is_served = is_served and max(self.d_model, self.d_head) <= MOST_WIDTH
         # What a subclass changes the kernel does not know.
         is_served = is_served and type(self) is Transformer
         if not (is_served and self.activation in ("gelu", "relu") and self.vocab_size <= 256):
@@ -515,8 +516,8 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
         )
 
 
-# Of `transformer.cuh`: a token of more would leave no room for examples.
-MOST_TOKENS = 8
+# Of `transformer.cuh`: wider models XLA trains about as fast, and compiles faster.
+MOST_TOKENS, MOST_WIDTH = 8, 16
 # The order of `transformer.cuh`: what has rows of D entries, what has rows of I, and biases.
 SOURCE = pathlib.Path(__file__).with_suffix(".cuh")
 _IN_KERNEL = (

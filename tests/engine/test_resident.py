@@ -161,6 +161,7 @@ def test_what_was_compiled_is_kept(tmp_path, monkeypatch):
 
 
 OTHERS = {
+    "seventeen dimensions": (LISTED, NARROW.replace(d_model=17), EXACT),
     "two layers": (LISTED, NARROW.replace(n_layers=2), EXACT),
     "nine tokens": (mb.Associations(vocab_size=5, context_length=9), NARROW, EXACT),
     "one token": (mb.Associations(vocab_size=5, context_length=1), NARROW, EXACT),
