@@ -1,11 +1,11 @@
 """Kernels, which take a model's steps in one call, against XLA's programs of the same steps.
 
 On a GPU or a CPU, in one run, by turns. Rows are entries of `board/peak`, whose models learn sets
-On a GPU or a CPU, in one run, by turns. Rows are entries of `board/peak`, whose models learn sets
 of six sizes by the exact gradient, and models on batches of 256, of the size that
 `packed_vs_alone.py` times, with other heads and longer contexts. Rates are steady ones, of all
 lanes of a run's pack, without compilation. It prints how far losses of the first steps differ, and
 writes to --output as Markdown and CSV one table.
+
     python experiments/performance/kernels.py --rounds=2
 """
 
