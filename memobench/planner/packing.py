@@ -161,16 +161,23 @@ def _part_by_kernel(groups: Mapping[Hashable, list[Any]]) -> dict[Hashable, list
     return found
 
 
-def takes_kernel(pack: Pack) -> bool:
-    """True where a kernel takes the steps of a pack in this process."""
-    return isinstance(pack.signature, Signature) and find_used(pack.signature) is not None
+@functools.lru_cache(maxsize=4096)
+def takes_kernel(run: Run) -> bool:
+    """True where a kernel takes the steps of a run in this process."""
+    signature = _signature(run)
+    return signature is not None and find_used(signature) is not None
 
 
 @functools.lru_cache(maxsize=4096)
 def _has_kernel(run: Run) -> bool:
     """True where a kernel takes the steps of a run on a GPU."""
-    signature = Pack((run,), run.module(), 1, 0.0, 0.0, 0.0, "gpu").signature
-    return isinstance(signature, Signature) and find_kernel(signature, anywhere=False) is not None
+    signature = _signature(run)
+    return signature is not None and find_kernel(signature, anywhere=False) is not None
+
+
+def _signature(run: Run) -> Signature | None:
+    found = Pack((run,), run.module(), 1, 0.0, 0.0, 0.0, "gpu").signature
+    return found if isinstance(found, Signature) else None
 
 
 def plan_rest(
@@ -283,6 +290,9 @@ def _slots(
     if not _waits(module, runs[0]):
         return sum(each)
     fits = _fits(runs, module, platform, memory_bytes)
+    if platform == "cpu" and takes_kernel(runs[0]):
+        # It needs no caches for lanes side by side, and each is a thread's.
+        fits = max(fits, TRIALS["cpu"])
     if each[0] > 1:
         fits = min(max(fits, LEAST_TRIALS.get(platform, 1)), TRIALS.get(platform, fits))
     return min(sum(each), n_devices * fits)
