@@ -59,9 +59,9 @@ def keep_programs() -> None:
 
 def kept_folder() -> pathlib.Path | None:
     """The folder of this machine in which programs are kept, if any is."""
-    folder = jax.config.jax_compilation_cache_dir
-    kept = jax.config.jax_enable_compilation_cache and folder and pathlib.Path(folder)
-    return kept if kept and kept.is_dir() else None
+    config: Any = jax.config
+    kept = config.jax_enable_compilation_cache and config.jax_compilation_cache_dir
+    return pathlib.Path(kept) if kept and os.path.isdir(kept) else None
 
 
 def describe_cpu() -> str:

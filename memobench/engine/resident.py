@@ -7,6 +7,7 @@ it, the chunk is XLA's.
 Shape letters: R lanes, C steps of a chunk, B batch, T examples, K instances, P parameters.
 """
 
+import functools
 import logging
 import os
 from collections.abc import Callable
@@ -72,6 +73,7 @@ def find_chunk(signature: Signature) -> Callable[..., Any] | None:
     if kernel is None:
         return None
     device, constants = jax.local_devices()[0], defines(kernel, signature.optimizer)
+    launch: Launch | None
     try:
         if device.platform == "cpu":
             launch = cplusplus.find_launch(kernel.source, constants)
@@ -81,10 +83,10 @@ def find_chunk(signature: Signature) -> Callable[..., Any] | None:
     except (OSError, RuntimeError) as error:
         _log.warning("steps are XLA's, for a kernel cannot be used: %s", error)
         return None
-    return launch and make_chunk(signature, kernel, launch)
+    return make_chunk(signature, kernel, launch) if launch else None
 
 
-def defines(kernel: Kernel, optimizer: Adam) -> dict[str, str]:
+def defines(kernel: Kernel, optimizer: Any) -> dict[str, str]:
     """The constants that a kernel's source is compiled with."""
     of_adam = {"B1": optimizer.b1, "B2": optimizer.b2, "EPS": optimizer.eps}
     return {x: str(n) for x, n in kernel.sizes} | {x: f"{v!r}f" for x, v in of_adam.items()}
@@ -93,7 +95,7 @@ def defines(kernel: Kernel, optimizer: Adam) -> dict[str, str]:
 def pack_bytes(x: jax.Array) -> jax.Array:
     """Bytes along the last axis, four to an int32, the first of them lowest."""
     padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % 4)]).astype(jnp.int32)
-    return sum(padded[..., i::4] << 8 * i for i in range(4))
+    return functools.reduce(jnp.bitwise_or, [padded[..., i::4] << 8 * i for i in range(4)])
 
 
 def make_chunk(signature: Signature, kernel: Kernel, launch: Launch) -> Callable[..., Any]:
