@@ -8,7 +8,9 @@ import collections
 import dataclasses
 import functools
 import itertools
+import os
 import pathlib
+import unittest.mock
 from collections.abc import Iterable, Mapping
 
 import pandas as pd
@@ -17,6 +19,7 @@ from memobench.analysis import seeds as analysis
 from memobench.claims import FAILS, HOLDS, MIN_SEEDS, NOT_TESTED, UNDECIDED
 from memobench.common import notation
 from memobench.core.run import Run
+from memobench.engine import resident
 from memobench.experiment import Experiment
 from memobench.experiments import EXPERIMENTS
 from memobench.planner import costs, packing
@@ -35,7 +38,7 @@ PAPERS = {
 _ENOUGH = f"with {MIN_SEEDS} seeds"
 # What time is counted in, on each platform.
 _HOURS = {"cpu": "core-hours", "gpu": "GPU-hours", "tpu": "TPU-hours"}
-# Where planned costs hold: two CPU cores, which train two packs side by side.
+# Where planned costs hold: two CPU cores, which train two packs side by side, by XLA's programs.
 _DEVICE, _WORKERS = "AMD EPYC, 2 cores", 2
 _POINT_DIGITS = dict.fromkeys(_HOURS.values(), 2)
 _NEAR = f"within {pages.AGREES}"
@@ -62,7 +65,8 @@ def commands(paper: str) -> str:
     is_complete = known is not None and not _count_missing(coverage(paper, known))
     for experiment in experiments(paper):
         runs = experiment.runs("paper")
-        planned = costs.predict(packing.plan(runs, "cpu"), _DEVICE, _WORKERS)
+        with unittest.mock.patch.dict(os.environ, {resident.VARIABLE: "0"}):
+            planned = costs.predict(packing.plan(runs, "cpu"), _DEVICE, _WORKERS)
         row = {
             "of the paper": _name_source(experiment),
             "figure": tables.text(experiment.title),

@@ -161,7 +161,6 @@ def _part_by_kernel(groups: Mapping[Hashable, list[Any]]) -> dict[Hashable, list
     return found
 
 
-@functools.lru_cache(maxsize=4096)
 def takes_kernel(run: Run) -> bool:
     """True where a kernel takes the steps of a run in this process."""
     signature = _signature(run)
