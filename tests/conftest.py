@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
+import threading
 
 from tests import xla
 
@@ -24,6 +25,7 @@ import sys
 
 import jax
 import pytest
+from jax._src.interpreters import mlir
 
 import memobench
 from memobench import claims
@@ -45,6 +47,18 @@ def _of_own_platform(*arguments, default=None, **forms):
 
 
 jax.lax.platform_dependent = _of_own_platform
+
+# To make MLIR's context anew for every program takes as long as to compile the smallest.
+_make_context, _of_thread = mlir.make_ir_context, threading.local()
+
+
+def _share_context():
+    if not hasattr(_of_thread, "context"):
+        _of_thread.context = _make_context()
+    return _of_thread.context
+
+
+mlir.make_ir_context = _share_context
 
 
 @pytest.fixture
