@@ -1,7 +1,9 @@
-"""Strict JAX for all tests, and the small runs that many of them share."""
+"""How tests are started: settings of JAX and others, the order of tests, and garbage.
+
+What only those who run tests need is in `tests.fixtures`, which imports JAX.
+"""
 
 import atexit
-import dataclasses
 import gc
 import os
 import shutil
@@ -23,49 +25,28 @@ os.environ["MEMOBENCH_KERNELS"] = "0"
 # The cases that hypothesis draws are always the same: it has nothing to remember.
 os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp(prefix="memobench-cases-")
 
-import sys
-
-import jax
-import pytest
-
-import memobench
-from memobench import claims
-from memobench.core.architecture import Architecture
-from memobench.core.run import Run
-from memobench.methods.training import Training
-from memobench.tasks.associations import Associations
-from tests import registries, small
-
-atexit.register(shutil.rmtree, os.environ["HYPOTHESIS_STORAGE_DIRECTORY"], ignore_errors=True)
-jax.config.update("jax_numpy_rank_promotion", "raise")
-
-# On a CPU, to trace what other platforms would do takes a fifth of all compiling.
-_platform_dependent = jax.lax.platform_dependent
-
-
-def _of_own_platform(*arguments, default=None, **forms):
-    return forms.get(jax.default_backend(), default)(*arguments)
-
-
-jax.lax.platform_dependent = _of_own_platform
-
-
-@pytest.fixture
-def every_platform(monkeypatch):
-    """Programs have the forms of all platforms, as without these tests."""
-    monkeypatch.setattr(jax.lax, "platform_dependent", _platform_dependent)
-
-
-@pytest.fixture(autouse=True)
-def own_path(monkeypatch):
-    """Folders of users' files, which may import what lies beside them, are forgotten."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
-
-
 PROCESSES = {"test_extending", "test_devices", "test_plugins", "test_performance"}
 
 # Files of users, which register kinds wherever they are imported.
 collect_ignore_glob = ["extending/*"]
+
+
+def pytest_configure(config):
+    """Of several processes the first runs no tests; others import much, and none of it is garbage.
+
+    To search it again and again would take a third of the time until all is collected.
+    """
+    if not config.getoption("numprocesses", None):
+        gc.disable()
+        config.pluginmanager.import_plugin("tests.fixtures")
+
+
+def pytest_unconfigure(config):
+    """A worker ends at once: to free what its tests have made, piece by piece, takes seconds."""
+    shutil.rmtree(os.environ["HYPOTHESIS_STORAGE_DIRECTORY"], ignore_errors=True)
+    if hasattr(config, "workerinput"):
+        gc.freeze()
+        atexit.register(os._exit, 0)
 
 
 def pytest_collection_modifyitems(items):
@@ -76,74 +57,5 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """What collecting made stays: traces make many objects, and would search it again and again."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 10, 10)
-
-
-@pytest.fixture(autouse=True)
-def restore_registries():
-    """What a test registers is gone after it, whatever the order of tests."""
-    with registries.restore():
-        yield
-
-
-@pytest.fixture
-def make_run():
-    """A small run of an architecture by its name; other keyword arguments are its fields."""
-
-    def make(name="attention_only", *, seed=0, task=None, method=None, **sizes):
-        kind = Architecture.get_kind(name)
-        known = {field.name for field in dataclasses.fields(kind)}
-        small = {"d_model": 4, "d_head": 4, "n_heads": 2}
-        sizes = {field: size for field, size in small.items() if field in known} | sizes
-        return Run(
-            task=task or Associations(vocab_size=7),
-            architecture=kind(**sizes),
-            method=method or Training(batch_size=16, n_batches=5, epochs=4),
-            seed=seed,
-        )
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def measured():
-    """A tiny experiment with a claim, and the table of its runs, of which one diverged."""
-    task = Associations(vocab_size=5)
-    method = Training(batch_size=8, n_batches=8, epochs=16)
-    wild = dataclasses.replace(method, learning_rate=1e30)
-
-    def run(method, seed, **sizes):
-        name = "mlp" if "d_mlp" in sizes else "attention_only"
-        architecture = Architecture.get_kind(name)(d_model=3, d_head=3, **sizes)
-        return Run(task=task, architecture=architecture, method=method, seed=seed)
-
-    runs = [
-        run(m, seed, **sizes)
-        for m in (method, method.exact())
-        for sizes in ({"n_heads": 1}, {"n_heads": 4}, {"d_mlp": 6})
-        for seed in range(2)
-    ]
-    runs.append(run(wild, 2, n_heads=1))
-    experiment = small.experiment(
-        "test/tiny",
-        runs,
-        left_out="nothing to speak of",
-        claims=(
-            claims.Claim(
-                name="knows something",
-                statement="Every model knows all.",
-                source="tests",
-                test=claims.every_run("accuracy", claims.compared_accuracy, (0.99, 1)),
-            ),
-        ),
-        published=tuple(
-            {
-                "architecture": "attention_only",
-                "n_heads": n_heads,
-                "published": 0.4,
-                "published_steps": steps,
-            }
-            for n_heads, steps in ((1, 128), (4, 99))
-        ),
-    )
-    return experiment, memobench.run(runs, progress=False)

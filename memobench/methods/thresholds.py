@@ -8,6 +8,7 @@ Shape letters: K rungs (numbers of steps), T label tables, S starts of each, F l
 pilots of each, G values on a grid of thresholds, W on one of widths, I trials.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -123,6 +124,12 @@ def fit_half_known(trials: Sequence[Trial], range_: tuple[float, float]) -> Esti
     within the range and that of its width. Of trials at one learning rate, chosen without them: of
     the best of several rates by these same trials it would be too large.
     """
+    return _fit_half_known(tuple(trials), range_)
+
+
+# A page estimates the same trials for its table, its figure and its sentences.
+@functools.lru_cache(maxsize=1024)
+def _fit_half_known(trials: tuple[Trial, ...], range_: tuple[float, float]) -> Estimate:
     n_G, weight_G, _ = _posterior(trials, range_)
     share_G = np.cumsum(weight_G) - weight_G / 2
     low, value, high = np.exp(np.interp((0.025, 0.5, 0.975), share_G, np.log(n_G)))

@@ -119,9 +119,9 @@ def page(
         parts += [f"{tables.text(above[budget])}\n"] if budget in above else []
         for track in dict.fromkeys(of_budget["track"]):
             rows = of_budget[of_budget["track"] == track]
+            records = rows.to_dict("records")
             texts = {
-                x.label: [x.text(row) for row in rows.to_dict("records")]
-                for x in standard.shown_columns(rows)
+                x.label: [x.text(row) for row in records] for x in standard.shown_columns(rows)
             }
             parts += [f"### {track.capitalize()}: {budget:,} parameters\n"]
             parts += [tables.markdown(pd.DataFrame(texts), {}), ""]

@@ -6,6 +6,7 @@ Random shards, random tables, random edits; of every class of edit many.
 import copy
 import functools
 import json
+import os
 import pathlib
 import random
 import tempfile
@@ -26,10 +27,8 @@ from tests.runtime.test_verify import _constructed, _trained
 
 @functools.cache
 def folder():
-    """For the files of this module, which go when the process ends."""
-    made = tempfile.TemporaryDirectory(prefix="memobench-edits-")
-    folder.kept = made
-    return pathlib.Path(made.name)
+    """For the files of this module, which go with hypothesis's own when the process ends."""
+    return pathlib.Path(tempfile.mkdtemp(dir=os.environ["HYPOTHESIS_STORAGE_DIRECTORY"]))
 
 
 @functools.cache

@@ -1,0 +1,123 @@
+"""Strict JAX for all tests, and the small runs that many of them share."""
+
+import dataclasses
+import sys
+import threading
+
+import jax
+import pytest
+from jax._src.interpreters import mlir
+
+import memobench
+from memobench import claims
+from memobench.core.architecture import Architecture
+from memobench.core.run import Run
+from memobench.methods.training import Training
+from memobench.tasks.associations import Associations
+from tests import registries, small
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# On a CPU, to trace what other platforms would do takes a fifth of all compiling.
+_platform_dependent = jax.lax.platform_dependent
+
+
+def _of_own_platform(*arguments, default=None, **forms):
+    return forms.get(jax.default_backend(), default)(*arguments)
+
+
+jax.lax.platform_dependent = _of_own_platform
+
+# To make MLIR's context anew for every program takes as long as to compile the smallest.
+_make_context, _of_thread = mlir.make_ir_context, threading.local()
+
+
+def _share_context():
+    if not hasattr(_of_thread, "context"):
+        _of_thread.context = _make_context()
+    return _of_thread.context
+
+
+mlir.make_ir_context = _share_context
+
+
+@pytest.fixture
+def every_platform(monkeypatch):
+    """Programs have the forms of all platforms, as without these tests."""
+    monkeypatch.setattr(jax.lax, "platform_dependent", _platform_dependent)
+
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch):
+    """Folders of users' files, which may import what lies beside them, are forgotten."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.fixture(autouse=True)
+def restore_registries():
+    """What a test registers is gone after it, whatever the order of tests."""
+    with registries.restore():
+        yield
+
+
+@pytest.fixture
+def make_run():
+    """A small run of an architecture by its name; other keyword arguments are its fields."""
+
+    def make(name="attention_only", *, seed=0, task=None, method=None, **sizes):
+        kind = Architecture.get_kind(name)
+        known = {field.name for field in dataclasses.fields(kind)}
+        small = {"d_model": 4, "d_head": 4, "n_heads": 2}
+        sizes = {field: size for field, size in small.items() if field in known} | sizes
+        return Run(
+            task=task or Associations(vocab_size=7),
+            architecture=kind(**sizes),
+            method=method or Training(batch_size=16, n_batches=5, epochs=4),
+            seed=seed,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def measured():
+    """A tiny experiment with a claim, and the table of its runs, of which one diverged."""
+    task = Associations(vocab_size=5)
+    method = Training(batch_size=8, n_batches=8, epochs=16)
+    wild = dataclasses.replace(method, learning_rate=1e30)
+
+    def run(method, seed, **sizes):
+        name = "mlp" if "d_mlp" in sizes else "attention_only"
+        architecture = Architecture.get_kind(name)(d_model=3, d_head=3, **sizes)
+        return Run(task=task, architecture=architecture, method=method, seed=seed)
+
+    runs = [
+        run(m, seed, **sizes)
+        for m in (method, method.exact())
+        for sizes in ({"n_heads": 1}, {"n_heads": 4}, {"d_mlp": 6})
+        for seed in range(2)
+    ]
+    runs.append(run(wild, 2, n_heads=1))
+    experiment = small.experiment(
+        "test/tiny",
+        runs,
+        left_out="nothing to speak of",
+        claims=(
+            claims.Claim(
+                name="knows something",
+                statement="Every model knows all.",
+                source="tests",
+                test=claims.every_run("accuracy", claims.compared_accuracy, (0.99, 1)),
+            ),
+        ),
+        published=tuple(
+            {
+                "architecture": "attention_only",
+                "n_heads": n_heads,
+                "published": 0.4,
+                "published_steps": steps,
+            }
+            for n_heads, steps in ((1, 128), (4, 99))
+        ),
+    )
+    return experiment, memobench.run(runs, progress=False)
