@@ -26,6 +26,7 @@ os.environ["MEMOBENCH_KERNELS"] = "0"
 os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp(prefix="memobench-cases-")
 
 PROCESSES = {"test_extending", "test_devices", "test_plugins", "test_performance"}
+FORGETS = "test_own_code"
 
 # Files of users, which register kinds wherever they are imported.
 collect_ignore_glob = ["extending/*"]
@@ -50,8 +51,11 @@ def pytest_unconfigure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Files whose tests start processes come first, so that none of these is the last to end."""
-    items.sort(key=lambda item: item.path.stem not in PROCESSES)
+    """Files whose tests start processes come first, so that none of these is the last to end.
+
+    After those that make JAX forget what it has compiled nothing is left to compile again.
+    """
+    items.sort(key=lambda item: (item.path.stem not in PROCESSES, item.path.stem == FORGETS))
 
 
 def pytest_collection_finish():

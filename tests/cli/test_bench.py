@@ -201,7 +201,14 @@ Torn.draw = draw
 FILES = [pathlib.Path(memobench.__file__), ROOT / "experiments" / "dana2025" / "heads.py"]
 
 
-@pytest.mark.parametrize("file", [None, *FILES], ids=["the user's", "ours", "an experiment's"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(None, id="the user's"),
+        pytest.param(FILES[0], id="ours"),
+        pytest.param(FILES[1], id="an experiment's", marks=pytest.mark.slow),
+    ],
+)
 def test_a_page_that_cannot_be_made_costs_no_other(tmp_path, monkeypatch, file):
     """Code of the user's is named by file and line; a bug of ours has its traceback."""
     (tmp_path / "tiny.py").write_text(TINY)

@@ -103,8 +103,9 @@ def _registered(make_run, name, kind):
     return runs
 
 
-# Heads that stand between two kinds of the others; an MLP follows whatever heads there are.
-BETWEEN = ("one head", "square", "one width")
+# Heads that stand between two kinds of the others, or are those of the deep kind; an MLP follows
+# whatever heads there are.
+BETWEEN = ("one head", "square", "compressed", "one width")
 
 
 @pytest.mark.parametrize(

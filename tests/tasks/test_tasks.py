@@ -217,7 +217,7 @@ def test_the_divergence_is_that_of_its_definition():
         assert bool(correct) == (order == [0, 1])
 
 
-@_at_once(NEXT_TOKEN, "values", "permuted", "uniform")
+@_at_once(NEXT_TOKEN, "values", "permuted", "uniform", "Zipf", "some triples")
 def test_the_true_objective_is_the_prior_mean_over_sequences(task):
     run = Run(
         task=task,
