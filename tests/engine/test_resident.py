@@ -72,7 +72,7 @@ avx2 = pytest.mark.skipif(
     [
         (mb.Associations(vocab_size=17), BOTH, EXACT, "native"),
         (LISTED, NEURONS, PEAK, "native"),
-        (LISTED, WIDE, BATCHES, "native"),
+        pytest.param(LISTED, WIDE, BATCHES, "native", marks=pytest.mark.accelerators),
         (THREE, COMPRESSED, EXACT, "native"),
         pytest.param(SEVEN, NARROW, BATCHES, "native", marks=pytest.mark.accelerators),
         pytest.param(LISTED, NARROW, BATCHES, "any", marks=pytest.mark.accelerators),
