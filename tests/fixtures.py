@@ -28,8 +28,9 @@ def _of_own_platform(*arguments, default=None, **forms):
 
 jax.lax.platform_dependent = _of_own_platform
 
-# To make MLIR's context anew for every program takes as long as to compile the smallest.
-_make_context, _of_thread = mlir.make_ir_context, threading.local()
+# To make MLIR's context anew for every program takes as long as to compile the smallest. A JAX that
+# has no function of this name does so.
+_make_context, _of_thread = getattr(mlir, "make_ir_context", None), threading.local()
 
 
 def _share_context():
