@@ -115,7 +115,7 @@ class Module(nn.Module, kw_only=True):
 
 
 class KernelModule(Module):
-    """A model that has code of its own for the steps of a chunk on a GPU."""
+    """A model that has code of its own for the steps of a chunk."""
 
     def kernel(self) -> Kernel | None:
         """The code; None leaves steps of these sizes to XLA."""

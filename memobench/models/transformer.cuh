@@ -1,6 +1,6 @@
 // All steps of a chunk of one Transformer: on a GPU by one block, which keeps weights, moments and
 // gradient in shared memory, on a CPU by one thread, with an example in each place of its vectors.
-// What compiles it for a size (memobench/engine/resident.py) defines
+// What compiles it for a size (cuda.py and cplusplus.py of memobench/engine) defines
 //   D width, H heads of dimension K, W neurons, N vocabulary, S tokens, B examples at a time,
 //   FULL where heads act on the stream and positions are part of it, COMPRESS where heads act on a
 //   map of it to K, RELU where the activation is that and no gelu, and B1, B2, EPS of Adam.
