@@ -82,7 +82,7 @@ def estimate_seconds(pack: Pack, n_programs: int) -> float:
     costs = [run.method.cost(run, pack.module) for run in pack.runs]
     in_turn = max(*(x.sequential_steps for x in costs), sum(x.steps for x in costs) / pack.slots)
     n_flops = sum(x.steps * x.flops_per_step for x in costs)
-    if packing.takes_kernel(pack.runs[0]):
+    if packing.takes_kernel(pack.runs[0], pack.module):
         return n_programs * PROGRAM_SECONDS + n_flops * KERNEL_FLOP_SECONDS
     n_activations = sum(x.steps * x.rows_per_step for x in costs) * pack.module.activations()
     work = (n_flops * FLOP_SECONDS + n_activations * ACTIVATION_SECONDS) / pack.n_devices

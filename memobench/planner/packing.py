@@ -161,21 +161,21 @@ def _part_by_kernel(groups: Mapping[Hashable, list[Any]]) -> dict[Hashable, list
     return found
 
 
-def takes_kernel(run: Run) -> bool:
-    """True where a kernel takes the steps of a run in this process."""
-    signature = _signature(run)
+def takes_kernel(run: Run, module: Module) -> bool:
+    """True where a kernel takes the steps of a run, padded to the module, in this process."""
+    signature = _signature(run, module)
     return signature is not None and find_used(signature) is not None
 
 
 @functools.lru_cache(maxsize=4096)
 def _has_kernel(run: Run) -> bool:
     """True where a kernel takes the steps of a run on a GPU."""
-    signature = _signature(run)
+    signature = _signature(run, run.module())
     return signature is not None and find_kernel(signature, anywhere=False) is not None
 
 
-def _signature(run: Run) -> Signature | None:
-    found = Pack((run,), run.module(), 1, 0.0, 0.0, 0.0, "gpu").signature
+def _signature(run: Run, module: Module) -> Signature | None:
+    found = Pack((run,), module, 1, 0.0, 0.0, 0.0, "gpu").signature
     return found if isinstance(found, Signature) else None
 
 
@@ -289,7 +289,7 @@ def _slots(
     if not _waits(module, runs[0]):
         return sum(each)
     fits = _fits(runs, module, platform, memory_bytes)
-    if platform == "cpu" and takes_kernel(runs[0]):
+    if platform == "cpu" and takes_kernel(runs[0], module):
         # It needs no caches for lanes side by side, and each is a thread's.
         fits = max(fits, TRIALS["cpu"])
     if each[0] > 1:
