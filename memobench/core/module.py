@@ -115,7 +115,13 @@ class Module(nn.Module, kw_only=True):
 
 
 class KernelModule(Module):
-    """A model that has code of its own for the steps of a chunk."""
+    """A model that has code of its own for the steps of a chunk.
+
+    Attributes:
+      skipped: paddable sizes whose padding takes that code no time.
+    """
+
+    skipped: ClassVar[tuple[str, ...]] = ()
 
     def kernel(self) -> Kernel | None:
         """The code; None leaves steps of these sizes to XLA."""

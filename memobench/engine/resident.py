@@ -50,12 +50,18 @@ def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
         and task.question == "next token"
         and task.is_even
         and not task.is_fresh
-        and task.shapes().next_TxK.shape[1:] == (1,)
+        and _shape_of_answers(task) == (1,)
         and not (task.only_asked or signature.trained or signature.keeps_best)
         and (anywhere or (task.context_length == 2 and not signature.batch_size))
         and task.n_outputs == task.vocab_size
     )
     return module.kernel() if is_served else None
+
+
+@functools.lru_cache(maxsize=256)
+def _shape_of_answers(task: TokenTask) -> tuple[int, ...]:
+    """The shape of an example's next tokens; JAX takes milliseconds to infer it."""
+    return tuple(task.shapes().next_TxK.shape[1:])
 
 
 def find_used(signature: Signature) -> Kernel | None:

@@ -292,6 +292,8 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
     On accelerators all places of a layer are computed at once: few kernels, few bytes.
     """
 
+    skipped = ("n_heads", "d_mlp")
+
     def setup(self) -> None:
         super().setup()
         self.layers = [self._fold(layer) for layer in range(self.n_layers)]

@@ -22,7 +22,7 @@ from memobench.planner import packing
 # number that is held for an example: orders of magnitude.
 PROGRAM_SECONDS, STEP_SECONDS, FLOP_SECONDS, ACTIVATION_SECONDS = 3.0, 5e-4, 3e-11, 1.5e-9
 # Those of an operation of a kernel, which holds nothing else (docs/resident-kernel.md).
-KERNEL_FLOP_SECONDS = 4e-11
+KERNEL_FLOP_SECONDS = 5e-11
 # Measured seconds over those estimated, by the beginning of a device's name: by the packs of
 # published rows, on the H100 beside up to fourteen other processes.
 FACTORS = {
@@ -81,9 +81,12 @@ def estimate_seconds(pack: Pack, n_programs: int) -> float:
         return n_programs * packing.COMPILE_SECONDS["gpu"] + pack.weight
     costs = [run.method.cost(run, pack.module) for run in pack.runs]
     in_turn = max(*(x.sequential_steps for x in costs), sum(x.steps for x in costs) / pack.slots)
-    n_flops = sum(x.steps * x.flops_per_step for x in costs)
     if packing.takes_kernel(pack.runs[0], pack.module):
+        modules = [run.module() for run in pack.runs]
+        trained = packing.trained_sizes(pack.runs, pack.module, modules, "cpu")
+        n_flops = sum(map(packing.predicted_work, pack.runs, trained))
         return n_programs * PROGRAM_SECONDS + n_flops * KERNEL_FLOP_SECONDS
+    n_flops = sum(x.steps * x.flops_per_step for x in costs)
     n_activations = sum(x.steps * x.rows_per_step for x in costs) * pack.module.activations()
     work = (n_flops * FLOP_SECONDS + n_activations * ACTIVATION_SECONDS) / pack.n_devices
     return n_programs * PROGRAM_SECONDS + in_turn * STEP_SECONDS + work

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from memobench.core import module as models
-from memobench.core.module import Module, enclose, paddable_sizes
+from memobench.core.module import KernelModule, Module, enclose, paddable_sizes
 from memobench.core.run import Pack, Run
 from memobench.engine import Signature
 from memobench.engine.resident import find_kernel, find_used
@@ -72,11 +72,18 @@ def make_pack(
     padded = module or enclose(modules)
     costs = [run.method.cost(run, padded) for run in runs]
     largest = _find_largest(runs, platform)
-    work = sum(predicted_work(run, padded) * _padding(run, largest) for run in runs)
+    trained = trained_sizes(runs, padded, modules, platform)
+    work = sum(
+        predicted_work(run, size) * _padding(run, largest)
+        for run, size in zip(runs, trained, strict=True)
+    )
     true_work = sum(map(predicted_work, runs, modules))
     slots = _slots(runs, padded, platform, n_devices, memory_bytes)
     share = math.ceil(slots / n_devices)
-    of_step = step_seconds(padded, largest, platform)
+    of_steps = sum(
+        step_seconds(size, largest, platform) * cost.steps
+        for size, cost in zip(trained, costs, strict=True)
+    )
     steps, longest = sum(x.steps for x in costs), max(x.sequential_steps for x in costs)
     paced_by = "kernel" if platform == "gpu" and _has_kernel(runs[0]) else platform
     return Pack(
@@ -85,7 +92,7 @@ def make_pack(
         slots=slots,
         waste=1 - true_work / work,
         memory_bytes=memory_shared(runs) + share * _memory_with_evaluation(padded, runs, platform),
-        weight=_seconds(of_step * steps * share / slots, max(longest, steps / slots), paced_by),
+        weight=_seconds(of_steps * share / slots, max(longest, steps / slots), paced_by),
         platform=platform,
         n_devices=n_devices,
     )
@@ -165,6 +172,22 @@ def takes_kernel(run: Run, module: Module) -> bool:
     """True where a kernel takes the steps of a run, padded to the module, in this process."""
     signature = _signature(run, module)
     return signature is not None and find_used(signature) is not None
+
+
+def skipped_padding(run: Run, module: Module, platform: str) -> tuple[str, ...]:
+    """The sizes whose padding takes a run no time, as a CPU's kernel skips it."""
+    may_skip = platform == "cpu" and isinstance(module, KernelModule)
+    return module.skipped if may_skip and takes_kernel(run, module) else ()
+
+
+def trained_sizes(
+    runs: Sequence[Run], padded: Module, modules: Sequence[Module], platform: str
+) -> list[Module]:
+    """For each run the size that its steps take as long as: padded, but for what is skipped."""
+    skipped = skipped_padding(runs[0], padded, platform)
+    if not skipped:
+        return [padded] * len(runs)
+    return [padded.clone(**{name: getattr(own, name) for name in skipped}) for own in modules]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -328,12 +351,23 @@ def _plan_group(
     def work(module: Module, n_rows: int) -> float:
         return step_seconds(module, example[n_rows], platform)
 
-    sizes = sorted(by_size, key=lambda size: (work(*size), repr(size)))
+    def skipped(module: Module) -> tuple[str, ...]:
+        return skipped_padding(group[0][1], module, platform)
+
+    largest = enclose([module for module, _ in by_size])
+
+    def order(size: Size) -> tuple[float, float, str]:
+        # Sizes that a pack is padded to come first; what is skipped is as large as any.
+        skips = {name: getattr(largest, name) for name in skipped(size[0])}
+        padded = size[0].clone(**skips) if skips else size[0]
+        return work(padded, size[1]), work(*size), repr(size)
+
+    sizes = sorted(by_size, key=order)
     costs = [[run.method.cost(run, x[0]) for run in by_size[x]] for x in sizes]
     total = [sum(cost.steps for cost in each) for each in costs]
     longest = [max(cost.sequential_steps for cost in each) for each in costs]
 
-    stops = _cuts(sizes, work, total, longest, platform, n_devices)
+    stops = _cuts(sizes, work, total, longest, platform, n_devices, skipped)
     for start, stop in reversed(list(itertools.pairwise([0, *stops]))):
         chosen = sizes[start:stop]
         module = enclose([each for each, _ in chosen])
@@ -356,6 +390,7 @@ def _cuts(
     longest: Sequence[int],
     platform: str,
     n_devices: int,
+    skipped: Callable[[Module], tuple[str, ...]] = lambda module: (),
 ) -> list[int]:
     """The ends of the packs of least predicted time, in a list of models M of sizes P.
 
@@ -366,6 +401,7 @@ def _cuts(
       longest: the most of these that follow one another.
       platform: see `plan`.
       n_devices: see `plan`.
+      skipped: the sizes whose padding costs a module nothing.
     """
     if len(modules) == 1:
         return [1]
@@ -374,10 +410,30 @@ def _cuts(
     done_M, longest_M = np.cumsum([0, *total]), np.asarray(longest)
 
     @functools.cache
+    def make_module(*padded: int) -> Module:
+        return modules[0][0].clone(**dict(zip(sizes[0], padded, strict=False)))
+
+    @functools.cache
     def padded_work(*padded: int) -> float:
-        *largest, n_rows = padded
-        of_module: dict[str, Any] = dict(zip(sizes[0], largest, strict=True))
-        return work(modules[0][0].clone(**of_module), n_rows)
+        return work(make_module(*padded), padded[-1])
+
+    @functools.cache
+    def are_skipped_P(*padded: int) -> tuple[bool, ...]:
+        names = skipped(make_module(*padded))
+        return (*(name in names for name in sizes[0]), False)
+
+    @functools.cache
+    def work_before_M(skips_P: tuple[bool, ...], *padded: int) -> np.ndarray:
+        """The work before each size, each padded but for what is skipped."""
+        each_M = [padded_work(*row) for row in np.where(skips_P, size_MxP, padded).tolist()]
+        return np.cumsum([0, *np.multiply(each_M, total)])
+
+    def work_until(stop: int, starts: slice, padded_P: np.ndarray) -> np.ndarray:
+        skips_P = are_skipped_P(*padded_P.tolist())
+        if not any(skips_P):
+            return padded_work(*padded_P.tolist()) * (done_M[stop] - done_M[starts])
+        before_M = work_before_M(skips_P, *np.where(skips_P, 0, padded_P).tolist())
+        return before_M[stop] - before_M[starts]
 
     best_M, begins = np.zeros(len(modules) + 1), [0]
     for stop in range(1, len(modules) + 1):
@@ -385,11 +441,14 @@ def _cuts(
         padded_MxP = np.maximum.accumulate(size_MxP[:stop][::-1])
         grows = 1 + np.flatnonzero((padded_MxP[1:] != padded_MxP[:-1]).any(axis=1))
         firsts = np.concatenate([[0], grows])
-        works = [padded_work(*padded) for padded in padded_MxP[firsts].tolist()]
-        work_M = np.repeat(works, np.diff([*firsts, stop]))[::-1]
+        all_work_M = np.concatenate(
+            [
+                work_until(stop, slice(stop - end, stop - first), padded_MxP[first])
+                for first, end in reversed([*itertools.pairwise([*firsts, stop])])
+            ]
+        )
         steps_M = np.maximum.accumulate(longest_M[:stop][::-1])[::-1]
-        all_work_M = work_M * (done_M[stop] - done_M[:stop]) / n_devices
-        seconds_M = _seconds(all_work_M, steps_M, platform)
+        seconds_M = _seconds(all_work_M / n_devices, steps_M, platform)
         seconds_M += best_M[:stop] + _of_platform(COMPILE_SECONDS, platform)
         begins.append(int(np.argmin(seconds_M)))
         best_M[stop] = seconds_M[begins[-1]]

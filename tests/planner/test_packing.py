@@ -202,7 +202,7 @@ def test_an_architecture_that_padding_would_change_is_packed_by_size(make_run):
     assert sorted((pack.module.d_model, len(pack.runs)) for pack in packs) == [(2, 2), (3, 2)]
 
 
-def _plain_cuts(modules, work, total, longest, platform):
+def _plain_cuts(modules, work, total, longest, platform, skipped):
     """The recurrence that `_cuts` vectorises, as it is written down."""
     best = [(0.0, 0)]
     for stop in range(1, len(modules) + 1):
@@ -210,7 +210,12 @@ def _plain_cuts(modules, work, total, longest, platform):
         for start in range(stop):
             padded = packing.enclose([module for module, _ in modules[start:stop]])
             n_rows = max(n for _, n in modules[start:stop])
-            arithmetic = work(padded, n_rows) * sum(total[start:stop])
+            trained = [
+                padded.clone(**{name: getattr(own, name) for name in skipped})
+                for own, _ in modules[start:stop]
+            ]
+            each = zip(trained, total[start:stop], strict=True)
+            arithmetic = sum(work(module, n_rows) * steps for module, steps in each)
             seconds = packing._seconds(arithmetic, max(longest[start:stop]), platform)
             compiling = packing.COMPILE_SECONDS[platform]
             options.append((best[start][0] + compiling + seconds, start))
@@ -265,9 +270,11 @@ def test_what_a_wide_pack_holds_and_wastes_is_that_of_its_largest_set(make_run):
     assert both.signature == alone.signature
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize(
+    ("platform", "skipped"), [("cpu", ()), ("gpu", ()), ("cpu", ("n_heads", "d_mlp"))]
+)
 @pytest.mark.parametrize("steps", [1, 10**4, 10**6, 10**8])
-def test_cuts_are_those_of_the_plain_recurrence(make_run, platform, steps):
+def test_cuts_are_those_of_the_plain_recurrence(make_run, platform, skipped, steps):
     chance = random.Random(steps)
     sizes = {(chance.randint(2, 40), chance.randint(1, 30)) for _ in range(20)}
     runs = [make_run(d_model=d, d_head=d, n_heads=h, heads="full") for d, h in sizes]
@@ -279,8 +286,26 @@ def test_cuts_are_those_of_the_plain_recurrence(make_run, platform, steps):
     modules = sorted(sizes, key=lambda size: work(*size))
     longest = [chance.randint(1, steps) for _ in modules]
     total = [chance.randint(1, 9) * steps for _ in modules]
-    cuts = packing._cuts(modules, work, total, longest, platform, 1)
-    assert cuts == _plain_cuts(modules, work, total, longest, platform)
+    cuts = packing._cuts(modules, work, total, longest, platform, 1, lambda module: skipped)
+    assert cuts == _plain_cuts(modules, work, total, longest, platform, skipped)
+
+
+def test_what_a_kernel_skips_of_padding_costs_nothing(make_run, monkeypatch):
+    """Heads are padded, for they are skipped; the width is not."""
+    sizes = [(d, n_heads) for d in (3, 12) for n_heads in (1, 30)]
+    runs = [
+        make_run(d_model=d, d_head=d, n_heads=n_heads, heads="full", seed=seed)
+        for d, n_heads in sizes
+        for seed in range(4)
+    ]
+    runs = [
+        dataclasses.replace(run, method=dataclasses.replace(run.method, epochs=10**6))
+        for run in runs
+    ]
+    monkeypatch.setattr(packing, "takes_kernel", lambda run, module: True)
+    packs = packing.plan(runs, "cpu")
+    assert {(x.module.d_model, x.module.n_heads) for x in packs} == {(12, 30), (3, 30)}
+    assert [pack.waste for pack in packs] == pytest.approx([0.0] * len(packs))
 
 
 def _sizes(n_heads, d_models, seeds=2):
