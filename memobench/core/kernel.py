@@ -8,8 +8,9 @@ import jax
 
 # Takes a chunk, given its number of steps, the examples between two steps' batches, and arrays:
 # weights_RxP and two moments, count_R of steps before, examples (bytes in words: all tokens and the
-# next), begin_R and size_R of batches among them, scale_R of scores, rate_RxC, and seen_2xRxC for
-# losses and accuracies. The first three and the last are overwritten, or replaced in the list.
+# next; then, where examples have weights, the bits of that), begin_R and size_R of batches among
+# them, scale_R of scores, rate_RxC, and seen_2xRxC for losses and accuracies. The first three and
+# the last are overwritten, or replaced in the list.
 Launch = Callable[[int, int, list[Any]], None]
 
 

@@ -37,7 +37,7 @@ def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
     Args:
       signature: of a program.
       anywhere: False leaves to XLA what was not measured to be faster on a GPU: steps on batches,
-        and other contexts than two tokens (docs/resident-kernel.md).
+        other contexts than two tokens, and unequal frequencies (docs/resident-kernel.md).
     """
     task, optimizer, module = signature.task, signature.optimizer, signature.module
     is_served = (
@@ -48,11 +48,10 @@ def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
         and isinstance(task, TokenTask)
         and type(task).objective is TokenTask.objective
         and task.question == "next token"
-        and task.is_even
         and not task.is_fresh
         and _shape_of_answers(task) == (1,)
         and not (task.only_asked or signature.trained or signature.keeps_best)
-        and (anywhere or (task.context_length == 2 and not signature.batch_size))
+        and (anywhere or _was_measured(signature))
         and task.n_outputs == task.vocab_size
     )
     return module.kernel() if is_served else None
@@ -62,6 +61,12 @@ def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
 def _shape_of_answers(task: TokenTask) -> tuple[int, ...]:
     """The shape of an example's next tokens; JAX takes milliseconds to infer it."""
     return tuple(task.shapes().next_TxK.shape[1:])
+
+
+def _was_measured(signature: Signature) -> bool:
+    """True for what a kernel trains faster on a GPU than XLA does."""
+    task = signature.task
+    return task.context_length == 2 and task.is_even and not signature.batch_size
 
 
 def find_used(signature: Signature) -> Kernel | None:
@@ -78,7 +83,7 @@ def find_chunk(signature: Signature) -> Callable[..., Any] | None:
     kernel = find_used(signature)
     if kernel is None:
         return None
-    device, constants = jax.local_devices()[0], defines(kernel, signature.optimizer)
+    device, constants = jax.local_devices()[0], defines(kernel, signature)
     launch: Launch | None
     try:
         if device.platform == "cpu":
@@ -92,10 +97,17 @@ def find_chunk(signature: Signature) -> Callable[..., Any] | None:
     return make_chunk(signature, kernel, launch) if launch else None
 
 
-def defines(kernel: Kernel, optimizer: Any) -> dict[str, str]:
+def defines(kernel: Kernel, signature: Signature) -> dict[str, str]:
     """The constants that a kernel's source is compiled with."""
+    optimizer: Any = signature.optimizer
     of_adam = {"B1": optimizer.b1, "B2": optimizer.b2, "EPS": optimizer.eps}
-    return {x: str(n) for x, n in kernel.sizes} | {x: f"{v!r}f" for x, v in of_adam.items()}
+    whole = {**dict(kernel.sizes), "WEIGHTED": int(_has_weights(signature))}
+    return {x: str(n) for x, n in whole.items()} | {x: f"{v!r}f" for x, v in of_adam.items()}
+
+
+def _has_weights(signature: Signature) -> bool:
+    """True where examples count by their frequency, by which those of batches are drawn."""
+    return not (signature.task.is_even or signature.batch_size)
 
 
 def pack_bytes(x: jax.Array) -> jax.Array:
@@ -121,6 +133,9 @@ def make_chunk(signature: Signature, kernel: Kernel, launch: Launch) -> Callable
         packed_KxTxW = pack_bytes(
             jnp.concatenate([tokens_KxTxS, data["instances"].next_TxK], axis=-1)
         )
+        if _has_weights(signature):
+            weight_KxT = jax.lax.bitcast_convert_type(data["instances"].prior_T, jnp.int32)
+            packed_KxTxW = jnp.concatenate([packed_KxTxW, weight_KxT[..., None]], axis=-1)
         if batch_size:
             draws_RxM = data["draws"][lane_R.instance]
             if signature.subsets:

@@ -3,7 +3,8 @@
 // What compiles it for a size (cuda.py and cplusplus.py of memobench/engine) defines
 //   D width, H heads of dimension K, W neurons, N vocabulary, S tokens, B examples at a time,
 //   FULL where heads act on the stream and positions are part of it, COMPRESS where heads act on a
-//   map of it to K, RELU where the activation is that and no gelu, and B1, B2, EPS of Adam.
+//   map of it to K, RELU where the activation is that and no gelu, WEIGHTED where examples come
+//   with weights, and B1, B2, EPS of Adam.
 // One layer, of whose tokens the last is read: heads mix it and what the others have beyond it.
 // A row is what a feature reads or writes: of the stream, D numbers, or of heads' input, I; padded
 // in memory, so that four are read at a time. No atomics: equal inputs give equal bits.
@@ -39,6 +40,7 @@ using real = float;
 using whole = int;
 using mask = bool;
 DEVICE real spread(float x) { return x; }
+DEVICE real of_bits(whole x) { return __int_as_float(x); }
 DEVICE float select(bool is, float a, float b) { return is ? a : b; }
 DEVICE float exponential(float x) { return expf(x); }
 DEVICE float logarithm(float x) { return logf(x); }
@@ -120,7 +122,8 @@ constexpr int max_of(int a, int b) { return a > b ? a : b; }
 constexpr int round_up(int n, int to) { return (n + to - 1) / to * to; }
 constexpr int I = COMPRESS ? K : D, HK = H * K;
 constexpr int RD = round_up(D, 4), RI = round_up(I, 4), ROW = max_of(RD, RI);
-constexpr int OTHERS = S - 1, WORDS = S / 4 + 1;
+// Of an example bytes of its tokens and the next, and its weight's bits.
+constexpr int OTHERS = S - 1, WORDS = S / 4 + 1 + WEIGHTED;
 // Of wide heads, and of many tokens, products of query and key and of output and value are the
 // shorter way.
 constexpr bool FOLD = 2 * K > I || S > 2;
@@ -189,9 +192,9 @@ struct Shared {
 struct Example {
     real y[I], z[OTHERS][I], x[D], read[D], g[D], dy[I], dz[OTHERS][I];
     real added[COMPRESS ? I : 1], back[COMPRESS ? I : 1];
-    real most, over_total, loss, right;
+    // Beyond the last example weights are 0.
+    real most, over_total, weight, loss, right;
     whole token[S], label;
-    mask counts;
 };
 
 // --- Rows and columns -----------------------------------------------------------------------
@@ -529,10 +532,9 @@ DEVICE void compare(const Shared& s, Example& e, float share) {
         FOR(j, 8) if (m + j < N) sum += exponential(logit[j] - highest);
         most = highest;
     }
-    const real zero = spread(0.0f);
-    e.loss += select(e.counts, logarithm(sum) + most - of_label, zero);
-    e.right += select(e.counts & (of_label > others), spread(1.0f), zero);
-    e.most = most, e.over_total = select(e.counts, share / sum, zero);
+    e.loss += e.weight * (logarithm(sum) + most - of_label);
+    e.right += select(of_label > others, e.weight, spread(0.0f));
+    e.most = most, e.over_total = e.weight * (share / sum);
 }
 
 DEVICE void back_through_unembeddings(const Shared& s, Example* own, float share) {
@@ -548,7 +550,7 @@ DEVICE void back_through_unembeddings(const Shared& s, Example* own, float share
                 if (j < n_here) {
                     const float* row = wide(s, UNEMBED + m + j);
                     real d = exponential(dot<D>(row, e.read) - e.most) * e.over_total;
-                    d -= select(e.counts & (e.label == m + j), spread(share), spread(0.0f));
+                    d -= select(e.label == m + j, e.weight * share, spread(0.0f));
                     add<D>(e.g, d, row);
                     column(s, b, j) = d;
                 } else if (j < round_up(n_here, 2) || LANES == 1) {
@@ -878,7 +880,7 @@ DEVICE void train(
     while (n_neurons > 0 && !is_used[H + n_neurons - 1]) --n_neurons;
     SYNC;
     const int n = sizes[lane];
-    const float share = 1.0f / n, scale = scales[lane];
+    const float share = WEIGHTED ? 1.0f : 1.0f / n, scale = scales[lane];
     Example own[OWN];
 
     NO_UNROLL for (int step = 0; step < n_steps; ++step) {
@@ -890,16 +892,18 @@ DEVICE void train(
             EXAMPLES(b) {
                 Example& e = OWNED(b);
                 const whole at = places() + (start + b);
-                e.counts = at < n;
+                const mask is_counted = at < n;
                 whole packed[WORDS];
 #if defined(__CUDACC__)
-                FOR(w, WORDS) packed[w] = e.counts ? batch[at * WORDS + w] : 0;
+                FOR(w, WORDS) packed[w] = is_counted ? batch[at * WORDS + w] : 0;
 #else
                 FOR(w, WORDS) for (int i = 0; i < LANES; ++i)
-                    packed[w][i] = e.counts[i] ? batch[at[i] * WORDS + w] : 0;
+                    packed[w][i] = is_counted[i] ? batch[at[i] * WORDS + w] : 0;
 #endif
                 FOR(p, S) e.token[p] = packed[p / 4] >> p % 4 * 8 & 255;
                 e.label = packed[S / 4] >> S % 4 * 8 & 255;
+                const real weight = WEIGHTED ? of_bits(packed[WORDS - 1]) : spread(1.0f);
+                e.weight = select(is_counted, weight, spread(0.0f));
                 read_tokens(s, e);
                 add_heads(s, e, n_heads, scale);
                 add_neurons(s, e, n_neurons);

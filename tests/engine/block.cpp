@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <random>
 #include <thread>
 #include <vector>
@@ -24,6 +25,7 @@ pthread_barrier_t barrier;
 #define __syncthreads() pthread_barrier_wait(&barrier)
 float4 shared[1 << 14];
 #define _Pragma(x)
+float __int_as_float(int x) { float y; std::memcpy(&y, &x, 4); return y; }
 #endif
 #include SOURCE
 
@@ -51,6 +53,10 @@ int main() {
     std::vector<int> examples(n_examples * WORDS);
     for (auto& x : examples)
         for (int i = 0; i < 4; ++i) x = x << 8 | random() % N;
+    for (int i = WORDS - 1; WEIGHTED && i < (int)examples.size(); i += WORDS) {
+        const float weight = (i % 7 + 1) / 700.0f;
+        std::memcpy(&examples[i], &weight, 4);
+    }
     const float scale = 0.5f, rates[n_steps] = {0.003f, 0.003f};
     train_lane(0, 1, n_steps, weights.data(), means.data(), squares.data(), &zero, examples.data(),
                &zero, 0, &n_examples, &scale, rates, seen.data());

@@ -25,6 +25,7 @@ COMPRESSED = mb.MLP(d_model=7, d_head=3, n_heads=4, d_mlp=5)
 BOTH = mb.MLP(d_model=6, d_head=3, n_heads=2, d_mlp=3, heads="full", activation="relu")
 LISTED = mb.Associations(vocab_size=20, n_sequences=300)
 THREE = mb.Associations(vocab_size=8, context_length=3, n_sequences=270)
+ZIPF = THREE.replace(zipf_exponent=1.0)
 SEVEN = mb.Associations(vocab_size=8, context_length=7, n_sequences=300)
 PEAK = mb.Peak(
     training=EXACT.replace(learning_rate=0.003),
@@ -73,7 +74,9 @@ avx2 = pytest.mark.skipif(
         (mb.Associations(vocab_size=17), BOTH, EXACT, "native"),
         (LISTED, NEURONS, PEAK, "native"),
         pytest.param(LISTED, WIDE, BATCHES, "native", marks=pytest.mark.accelerators),
-        (THREE, COMPRESSED, EXACT, "native"),
+        (ZIPF, COMPRESSED, EXACT, "native"),
+        pytest.param(THREE, COMPRESSED, EXACT, "native", marks=pytest.mark.accelerators),
+        pytest.param(ZIPF, BOTH, BATCHES, "native", marks=pytest.mark.accelerators),
         pytest.param(SEVEN, NARROW, BATCHES, "native", marks=pytest.mark.accelerators),
         pytest.param(LISTED, NARROW, BATCHES, "any", marks=pytest.mark.accelerators),
         pytest.param(LISTED, COMPRESSED, EXACT, "AVX2", marks=[avx2, pytest.mark.accelerators]),
@@ -122,13 +125,14 @@ def test_a_cpu_without_a_compiler_or_with_one_that_fails_is_left_to_xla(monkeypa
 @pytest.mark.accelerators
 @pytest.mark.parametrize(
     ("task", "architecture"),
-    [(LISTED, NARROW), (LISTED, BOTH), (LISTED, WIDE), (THREE, NEURONS), (SEVEN, COMPRESSED)],
+    [(LISTED, NARROW), (LISTED, BOTH), (LISTED, WIDE), (ZIPF, NEURONS), (SEVEN, COMPRESSED)],
 )
 def test_threads_of_a_gpu_agree_on_what_they_share(tmp_path, task, architecture):
     """Threads of this CPU are those of a block, and a sanitizer sees who waits for whom."""
     run = mb.Run(task=task, architecture=architecture, method=EXACT)
-    kernel = resident.find_kernel(packing.make_pack([run]).signature)
-    words = [f"-D{x}={v}" for x, v in resident.defines(kernel, Adam()).items()]
+    signature = packing.make_pack([run]).signature
+    kernel = resident.find_kernel(signature)
+    words = [f"-D{x}={v}" for x, v in resident.defines(kernel, signature).items()]
     words += [f'-DSOURCE="{kernel.source}"', "-DB=64", "-std=c++17", "-O1", "-w"]
 
     def build(name, *more):
@@ -151,7 +155,7 @@ def test_threads_of_a_gpu_agree_on_what_they_share(tmp_path, task, architecture)
 def test_what_was_compiled_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "kept_folder", lambda: tmp_path)
     kernel = resident.find_kernel(signature_of(EXACT))
-    constants = resident.defines(kernel, Adam())
+    constants = resident.defines(kernel, signature_of(EXACT))
     cplusplus._load.cache_clear()
     assert cplusplus.find_launch(kernel.source, constants)
     assert [x.suffix for x in tmp_path.iterdir()] == [".so"]
@@ -173,7 +177,6 @@ OTHERS = {
         NARROW,
         EXACT,
     ),
-    "unequal frequencies": (mb.Associations(vocab_size=8, zipf_exponent=1.0), NARROW, EXACT),
     "part of the weights": (LISTED, NEURONS, EXACT.replace(trained="read_out")),
 }
 
@@ -185,7 +188,10 @@ def test_other_steps_are_left_to_xla(name):
     assert resident.find_kernel(packing.make_pack([run]).signature) is None
 
 
-@pytest.mark.parametrize(("task", "method"), [(LISTED, BATCHES), (THREE, EXACT)])
+@pytest.mark.parametrize(
+    ("task", "method"),
+    [(LISTED, BATCHES), (THREE, EXACT), (LISTED.replace(zipf_exponent=1.0), EXACT)],
+)
 def test_what_was_not_measured_is_left_to_xla(task, method):
     signature = packing.make_pack([mb.Run(task=task, architecture=NARROW, method=method)]).signature
     assert resident.find_kernel(signature)
