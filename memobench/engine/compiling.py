@@ -16,7 +16,9 @@ import jax
 
 from memobench.engine import devices
 
-_LOCK = threading.Lock()
+# Threads that want the same value wait for the one that makes it.
+_LOCKS: dict[Any, threading.Lock] = {}
+_SPENT = threading.local()
 
 # A scatter by atomics, as GPUs do by default, would give a run other bits each time. On CPUs a
 # library makes what surrounds a matrix product and nothing else: what it makes of short sums, as in
@@ -94,13 +96,24 @@ def _is_known(name: str, value: Any) -> bool:
     return True
 
 
-def call_timed(cached: Any, *shape: Any) -> tuple[Any, float]:
-    """The value of an lru-cached function, and the seconds it took; 0 if it was cached."""
-    with _LOCK:
-        misses, started = cached.cache_info().misses, time.perf_counter()
-        made = cached(*shape)
-        seconds = time.perf_counter() - started
-        return made, seconds if cached.cache_info().misses > misses else 0.0
+def time_calls(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose calls `call_timed` times."""
+
+    @functools.wraps(function)
+    def timed(*arguments: Any) -> Any:
+        started = time.perf_counter()
+        made = function(*arguments)
+        _SPENT.seconds = time.perf_counter() - started
+        return made
+
+    return timed
+
+
+def call_timed(cached: Callable[..., Any], *shape: Any) -> tuple[Any, float]:
+    """The value of an lru-cached function of `time_calls`, and its seconds; 0 if it was cached."""
+    with _LOCKS.setdefault((cached, shape), threading.Lock()):
+        _SPENT.seconds = 0.0
+        return cached(*shape), _SPENT.seconds
 
 
 def compile_stacked(

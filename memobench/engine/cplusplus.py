@@ -31,7 +31,8 @@ def find_launch(source: pathlib.Path, constants: Mapping[str, str]) -> Launch:
     if compiler is None:
         raise RuntimeError("no C++ compiler was found")
     words = tuple(f"-D{x}={v}" for x, v in {**constants, "B": EXAMPLES}.items())
-    return functools.partial(_launch, _load(compiler, source, words))
+    train_lane, _ = compiling.call_timed(_load, compiler, source, words)
+    return functools.partial(_launch, train_lane)
 
 
 @functools.cache

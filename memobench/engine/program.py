@@ -1,5 +1,6 @@
 """The functions that are compiled: steps of all lanes, and their evaluation."""
 
+import concurrent.futures
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from memobench.core.module import trains
-from memobench.engine import batches, devices, lanes, resident
+from memobench.engine import batches, compiling, devices, lanes, resident
 from memobench.engine.compiling import Part
 from memobench.engine.devices import SHARED, SPLIT
 from memobench.engine.lanes import Best, Lane, State
@@ -103,15 +104,16 @@ def one_step(
 
 
 @functools.lru_cache(maxsize=32)
+@compiling.time_calls
 def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Program:
     """The functions of all packs of this signature, with so many lanes and instances."""
     parts = to_compile(signature, n_lanes, n_instances)
-    shuffle = parts.pop("shuffle", None)
-    chunk = resident.find_chunk(signature)
-    if chunk is None:
-        chunk = parts["chunk"].compile()
-    parts.pop("chunk")
-    begin = parts["begin"].function
+    begin, chunk = parts["begin"].function, parts.pop("chunk")
+    # The compiler of a kernel takes seconds, in a process of its own.
+    with concurrent.futures.ThreadPoolExecutor(1) as beside:
+        kernel = beside.submit(resident.find_chunk, signature)
+        compiled = {name: part.compile() for name, part in parts.items()}
+        compiled |= {"chunk": kernel.result() or chunk.compile()}
 
     def enter(state: State, variables_R: Any, enters_R: jax.Array) -> State:
         def one(old: State, new: State, enters: jax.Array) -> State:
@@ -125,9 +127,7 @@ def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Pro
         slice_epoch=devices.jit(
             functools.partial(_slice_epoch, signature.chunk_steps), (SPLIT, SPLIT)
         ),
-        shuffle=shuffle and shuffle.compile(),
-        chunk=chunk,
-        **{name: part.compile() for name, part in parts.items()},
+        **{"shuffle": None} | compiled,
     )
 
 

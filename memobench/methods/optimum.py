@@ -213,6 +213,7 @@ class _Program(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
+@compiling.time_calls
 def _compile(module: Any, task: Any, method: Optimum, n_runs: int) -> _Program:
     with jax.enable_x64(True):
         variables = models.shapes(module, task.context_length)

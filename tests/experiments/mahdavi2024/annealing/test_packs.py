@@ -9,7 +9,7 @@ import pytest
 
 import memobench
 from memobench.core import module as models
-from memobench.engine import loop
+from memobench.engine import compiling, loop
 from memobench.planner import packing
 from memobench.runtime import verify
 from tests import small
@@ -65,11 +65,14 @@ def test_runs_that_know_all_stop_and_free_their_slot(rounds):
 
 def test_the_pack_narrows_as_runs_finish_and_compiles_each_width_once(rounds, monkeypatch):
     made, compile_program = [], loop.compile_program
-    monkeypatch.setattr(
-        loop,
-        "compile_program",
-        functools.lru_cache(lambda *shape: (made.append(shape), compile_program(*shape))[1]),
-    )
+
+    @functools.lru_cache
+    @compiling.time_calls
+    def compile_noted(*shape):
+        made.append(shape)
+        return compile_program(*shape)
+
+    monkeypatch.setattr(loop, "compile_program", compile_noted)
     first = small.train(pack_of(MIX))
     # Runs end after 20, 40 and 60 steps; three slots become two and one.
     assert rounds == [3, 3, 2, 2, 1, 1]
