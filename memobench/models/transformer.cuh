@@ -893,26 +893,26 @@ DEVICE void orthogonalize(const Shared& s, float* matrices, int n, const float* 
         for (int k = 0; k < LENGTH; ++k) FOR(i, SIDE) entry(i, k) *= norm;
         NO_UNROLL for (int step = 0; step < NEWTON_SCHULZ; ++step) {
             real square[SIDE][SIDE], map[SIDE][SIDE], before[SIDE];
-            FOR(i, SIDE) FOR(j, i + 1) {
+            for (int i = 0; i < SIDE; ++i) for (int j = 0; j <= i; ++j) {
                 real sum = spread(0.0f);
                 for (int k = 0; k < LENGTH; ++k) sum += entry(i, k) * entry(j, k);
                 square[i][j] = square[j][i] = sum;
             }
-            FOR(i, SIDE) FOR(j, i + 1) {
+            for (int i = 0; i < SIDE; ++i) for (int j = 0; j <= i; ++j) {
                 real sum = spread(0.0f);
-                FOR(k, SIDE) sum += square[i][k] * square[j][k];
+                for (int k = 0; k < SIDE; ++k) sum += square[i][k] * square[j][k];
                 map[i][j] = map[j][i] = -4.7750f * square[i][j] + 2.0315f * sum;
             }
             for (int k = 0; k < LENGTH; ++k) {
-                FOR(i, SIDE) before[i] = entry(i, k);
-                FOR(i, SIDE) {
+                for (int i = 0; i < SIDE; ++i) before[i] = entry(i, k);
+                for (int i = 0; i < SIDE; ++i) {
                     real sum = 3.4445f * before[i];
-                    FOR(j, SIDE) sum += map[i][j] * before[j];
+                    for (int j = 0; j < SIDE; ++j) sum += map[i][j] * before[j];
                     entry(i, k) = sum;
                 }
             }
         }
-        for (int k = 0; k < LENGTH; ++k) FOR(i, SIDE) entry(i, k) *= factor;
+        for (int k = 0; k < LENGTH; ++k) for (int i = 0; i < SIDE; ++i) entry(i, k) *= factor;
 #if !defined(__CUDACC__)
         for (int m = 0; m < n_here; ++m) for (int r = 0; r < N_ROWS; ++r) FOR(i, WIDTH)
             of_group[(m * N_ROWS + r) * STRIDE + i] = x[r * WIDTH + i][m];
