@@ -7,15 +7,16 @@ it, the chunk is XLA's.
 Shape letters: R lanes, C steps of a chunk, B batch, T examples, K instances, P parameters.
 """
 
+import collections
+import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from memobench.core.kernel import Kernel, Launch
 from memobench.core.module import KernelModule
@@ -23,12 +24,15 @@ from memobench.engine import cplusplus, cuda, devices
 from memobench.engine.lanes import Lane, State
 from memobench.engine.signature import Signature
 from memobench.optimizers.adam import Adam
+from memobench.optimizers.muon import Muon
 from memobench.tasks.tokens import TokenTask
 
 _log = logging.getLogger("memobench")
 
 # An environment variable: "0" leaves all chunks to XLA, "1" takes kernels wherever they run.
 VARIABLE = "MEMOBENCH_KERNELS"
+# The optimisers that kernels know. What a subclass changes they do not.
+OPTIMIZERS = (Adam, Muon)
 
 
 def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
@@ -37,13 +41,14 @@ def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
     Args:
       signature: of a program.
       anywhere: False leaves to XLA what was not measured to be faster on a GPU: steps on batches,
-        other contexts than two tokens, and unequal frequencies (docs/resident-kernel.md).
+        other contexts than two tokens, unequal frequencies, and other optimisers than Adam
+        (docs/resident-kernel.md).
     """
-    task, optimizer, module = signature.task, signature.optimizer, signature.module
+    optimizer: Any = signature.optimizer
+    task, module = signature.task, signature.module
     is_served = (
         isinstance(module, KernelModule)
-        # What a subclass changes the kernel does not know.
-        and type(optimizer) is Adam
+        and type(optimizer) in OPTIMIZERS
         and optimizer.clip is None
         and isinstance(task, TokenTask)
         and type(task).objective is TokenTask.objective
@@ -65,8 +70,9 @@ def _shape_of_answers(task: TokenTask) -> tuple[int, ...]:
 
 def _was_measured(signature: Signature) -> bool:
     """True for what a kernel trains faster on a GPU than XLA does."""
-    task = signature.task
-    return task.context_length == 2 and task.is_even and not signature.batch_size
+    task, is_exact = signature.task, not signature.batch_size
+    is_adam = type(signature.optimizer) is Adam
+    return task.context_length == 2 and task.is_even and is_exact and is_adam
 
 
 def find_used(signature: Signature) -> Kernel | None:
@@ -98,11 +104,20 @@ def find_chunk(signature: Signature) -> Callable[..., Any] | None:
 
 
 def defines(kernel: Kernel, signature: Signature) -> dict[str, str]:
-    """The constants that a kernel's source is compiled with."""
+    """The constants that a kernel's source is compiled with.
+
+    Of the optimiser its name, its numbers, and its choices, each by the field's name and its own.
+    """
     optimizer: Any = signature.optimizer
-    of_adam = {"B1": optimizer.b1, "B2": optimizer.b2, "EPS": optimizer.eps}
-    whole = {**dict(kernel.sizes), "WEIGHTED": int(_has_weights(signature))}
-    return {x: str(n) for x, n in whole.items()} | {x: f"{v!r}f" for x, v in of_adam.items()}
+    found = {**dict(kernel.sizes), "WEIGHTED": int(_has_weights(signature)), optimizer.name: 1}
+    for field in dataclasses.fields(optimizer):
+        value = getattr(optimizer, field.name)
+        found |= {f"{field.name}_{value}": 1} if isinstance(value, str) else {field.name: value}
+    return {
+        name.upper(): f"{value!r}f" if isinstance(value, float) else str(int(value))
+        for name, value in found.items()
+        if value is not None
+    }
 
 
 def _has_weights(signature: Signature) -> bool:
@@ -125,8 +140,12 @@ def make_chunk(signature: Signature, kernel: Kernel, launch: Launch) -> Callable
     def prepare(state: State, data: Any, lane_R: Lane, rate_RxC: Any, order_RxCxB: Any) -> Any:
         n_lanes = len(rate_RxC)
         params, constants = state.variables["params"], state.variables["constants"]
-        moments = state.opt_state.mu, state.opt_state.nu
+        *moments, count_R = split_state(state.opt_state, params)
         state_3xRxP = [jax.vmap(kernel.flatten)(x) for x in (params, *moments)]
+        factors = (lane_R.of_shapes or {}).get("factors", {})
+        factor_RxP = jax.vmap(lambda params, factors: kernel.flatten(_spread(params, factors)))(
+            params, factors
+        )
         tokens_KxTxS = jax.vmap(lambda x: task.tokens(x, jnp.arange(task.n_examples)))(
             data["instances"]
         )
@@ -151,21 +170,64 @@ def make_chunk(signature: Signature, kernel: Kernel, launch: Launch) -> Callable
             size_R = lane_R.n_examples if signature.subsets else jnp.full(n_lanes, task.n_examples)
         scale_R = kernel.scale(constants).reshape(n_lanes)
         seen_2xRxC = jnp.zeros((2, n_lanes, n_steps))
-        numbers = state.opt_state.count, examples.reshape(-1), begin_R, size_R
+        numbers = count_R, examples.reshape(-1), begin_R, size_R
         arrays = [x.astype(jnp.int32) for x in numbers]
-        return [*state_3xRxP, *arrays, scale_R, rate_RxC, seen_2xRxC], constants, state.best
+        return [*state_3xRxP, *arrays, scale_R, rate_RxC, factor_RxP, seen_2xRxC]
 
     @jax.jit
-    def finish(state_3xRxP: Any, count_R: jax.Array, constants: Any) -> Any:
-        params, mu, nu = (jax.vmap(kernel.restore)(x) for x in state_3xRxP)
-        opt_state = optax.ScaleByAdamState(count_R + n_steps, mu, nu)
-        return {"params": params, "constants": constants}, opt_state
+    def finish(state_3xRxP: Any, state: State) -> State:
+        params, *moments = (jax.vmap(kernel.restore)(x) for x in state_3xRxP)
+        opt_state = join_state(state.opt_state, moments, n_steps)
+        return State({**state.variables, "params": params}, opt_state, state.best)
 
     def chunk(state: State, data: Any, lane_R: Lane, rate_RxC: Any, order_RxCxB: Any) -> Any:
-        arrays, constants, best = prepare(state, data, lane_R, rate_RxC, order_RxCxB)
+        arrays = prepare(state, data, lane_R, rate_RxC, order_RxCxB)
         launch(n_steps, batch_size, arrays)
-        variables, opt_state = finish(arrays[:3], arrays[3], constants)
         curve = tuple(arrays[-1]) if signature.curve else None
-        return State(variables, opt_state, best), curve
+        return finish(arrays[:3], state), curve
 
     return chunk
+
+
+# --- States of optimisers ------------------------------------------------------------------------
+
+# Of each parameter an optimiser keeps at most two arrays of its shape, and else counts steps.
+MOMENTS = 2
+
+
+def split_state(opt_state: Any, params: Mapping[str, jax.Array]) -> tuple[Any, ...]:
+    """What an optimiser keeps of every parameter, zeros in place of what it does not, and steps."""
+    zeros = {name: jnp.zeros_like(x) for name, x in params.items()}
+    moments, counts = [dict(zeros) for _ in range(MOMENTS)], []
+    for (name, which), x in zip(_name_leaves(opt_state), jax.tree.leaves(opt_state), strict=True):
+        if name in params:
+            moments[which][name] = x
+        else:
+            counts.append(x)
+    return *moments, counts[0]
+
+
+def join_state(opt_state: Any, moments: Sequence[Mapping[str, jax.Array]], n_steps: int) -> Any:
+    """An optimiser's state after so many steps, with other moments."""
+    leaves, tree = jax.tree.flatten(opt_state)
+    moved = [
+        moments[which][name] if name in moments[0] else x + n_steps
+        for (name, which), x in zip(_name_leaves(opt_state), leaves, strict=True)
+    ]
+    return jax.tree.unflatten(tree, moved)
+
+
+def _name_leaves(opt_state: Any) -> list[tuple[Any, int]]:
+    """Of every leaf the key where it is kept, and how many of its before it."""
+    seen: collections.Counter[Any] = collections.Counter()
+    found = []
+    for path, _ in jax.tree.leaves_with_path(opt_state):
+        name = getattr(path[-1], "key", None)
+        found.append((name, seen[name]))
+        seen[name] += 1
+    return found
+
+
+def _spread(params: Mapping[str, jax.Array], factors: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """A parameter's factor at each of its entries; 1 by default."""
+    return {name: jnp.full(x.shape, factors.get(name, 1.0)) for name, x in params.items()}

@@ -4,7 +4,7 @@
 //   D width, H heads of dimension K, W neurons, N vocabulary, S tokens, B examples at a time,
 //   FULL where heads act on the stream and positions are part of it, COMPRESS where heads act on a
 //   map of it to K, RELU where the activation is that and no gelu, WEIGHTED where examples come
-//   with weights, and B1, B2, EPS of Adam.
+//   with weights, and of the optimiser its name, ADAM or MUON, and its numbers and choices.
 // One layer, of whose tokens the last is read: heads mix it and what the others have beyond it.
 // A row is what a feature reads or writes: of the stream, D numbers, or of heads' input, I; padded
 // in memory, so that four are read at a time. No atomics: equal inputs give equal bits.
@@ -44,6 +44,7 @@ DEVICE real of_bits(whole x) { return __int_as_float(x); }
 DEVICE float select(bool is, float a, float b) { return is ? a : b; }
 DEVICE float exponential(float x) { return expf(x); }
 DEVICE float logarithm(float x) { return logf(x); }
+DEVICE float root(float x) { return sqrtf(x); }
 DEVICE whole places() { return 0; }
 #else
 #if defined(__AVX512F__)
@@ -84,6 +85,10 @@ DEVICE real logarithm(real x) {
     const real m = of_bits(bits(x) - (n << 23)), s = (m - 1.0f) / (m + 1.0f), t = s * s;
     const real series = 1.0f + t * (1.0f / 3 + t * (1.0f / 5 + t * (1.0f / 7 + t * (1.0f / 9))));
     return convert(n) * 0.69314718f + 2.0f * s * series;
+}
+DEVICE real root(real x) {
+    for (int i = 0; i < LANES; ++i) x[i] = std::sqrt(x[i]);
+    return x;
 }
 // Numbers below the least normal one are zero here, as in XLA's programs: a CPU takes them slowly.
 struct WithoutSubnormals {
@@ -132,6 +137,16 @@ constexpr int TOKEN = 0, UNEMBED = N, INTO = 2 * N, BACK = INTO + COMPRESS * K;
 constexpr int IN = BACK + COMPRESS * K, OUT = IN + W, WIDE = OUT + W;
 constexpr int POSITION = 0, QUERY = S, KEY = QUERY + HK, VALUE = KEY + HK, OUTPUT = VALUE + HK;
 constexpr int INNER = OUTPUT + HK, PARAMS = WIDE * D + INNER * I + W;
+// The rows from which on an optimiser takes matrices as such.
+#if !defined(MUON)
+#define ADAM_RATE 1.0f
+#define WEIGHT_DECAY 0.0f
+constexpr int WIDE_MATRICES = WIDE, INNER_MATRICES = INNER;
+#elif defined(ORTHOGONAL_ALL)
+constexpr int WIDE_MATRICES = TOKEN, INNER_MATRICES = POSITION;
+#else
+constexpr int WIDE_MATRICES = INTO, INNER_MATRICES = QUERY;
+#endif
 
 // Features whose gradient is taken at a time: tokens, neurons, and those of whole heads.
 constexpr int FU = 32, FW = 16, HEADS = K < 8 ? 8 / K : 1, FH = round_up(HEADS * K, 2);
@@ -170,18 +185,21 @@ constexpr int PARTS = max_of(
     max_of(max_of(parts(1, FI, I), FOLD ? parts(2, FI, I) : parts(4, FH, I)),
            COMPRESS ? parts(1, FI, D) : 0)
 );
+// On a CPU the largest matrices that an optimiser takes, one in each place of vectors.
+constexpr int SIDE_BY_SIDE =
+    LANES > 1 && INNER_MATRICES < INNER ? LANES * ROW * max_of(max_of(K, S), max_of(N, W)) : 0;
 constexpr int FOLDS = FOLD ? H : 0, TILE = round_up(I * RI, ALIGN);
 constexpr int aligned(int n) { return round_up(n, ALIGN); }
 constexpr int FLOATS = aligned(WEIGHTS) + 3 * aligned(KEPT) + 3 * aligned(B * ROW) +
                        aligned(B * COLUMNS) + aligned(PARTS) + aligned(max_of(B, FI)) +
-                       (2 * FOLDS + 2 + (FOLD ? 4 : 0)) * TILE + aligned(B);
+                       (2 * FOLDS + 2 + (FOLD ? 4 : 0)) * TILE + aligned(B) + aligned(SIDE_BY_SIDE);
 
 struct Shared {
     float *weight, *mean, *square, *gradient, *a, *b, *c, *column, *part, *column_part;
     // Products of query and key, and of output and value, of each head; the latter's sum; sums over
     // examples of what comes back times the last token; gradients of a head's products, each also
     // turned.
-    float *score_map, *value_map, *all_values, *all_back, *map_gradient;
+    float *score_map, *value_map, *all_values, *all_back, *map_gradient, *side_by_side;
     int* token;
     int filled;
 };
@@ -810,22 +828,142 @@ DEVICE void back_to_tokens(const Shared& s, Example* own) {
     }
 }
 
-DEVICE void update(const Shared& s, float n_done, float rate) {
+// --- Optimisers ---------------------------------------------------------------------------------
+
+// What a step takes from a weight, by its place among moments.
+DEVICE void move(const Shared& s, int i, float rate, float change) {
+#if defined(__CUDACC__)
+    i = place<RD, RI>(i);
+#endif
+    s.weight[i] -= WEIGHT_DECAY > 0.0f ? change + rate * WEIGHT_DECAY * s.weight[i] : change;
+}
+
+DEVICE void step_by_adam(const Shared& s, int begin, int end, float n_done, float rate) {
     const float unbias = 1.0f / (1.0f - powf(B1, n_done));
     const float unbias_square = 1.0f / (1.0f - powf(B2, n_done));
-    float *means = s.mean, *squares = s.square, *gradient = s.gradient, *weights = s.weight;
-    EACH(i, KEPT) {
+    float *means = s.mean + begin, *squares = s.square + begin, *gradient = s.gradient + begin;
+    EACH(i, end - begin) {
         const float g = gradient[i];
         const float mean = means[i] = B1 * means[i] + (1.0f - B1) * g;
         const float square = squares[i] = B2 * squares[i] + (1.0f - B2) * g * g;
-        const float change = rate * mean * unbias / (sqrtf(square * unbias_square) + EPS);
-#if defined(__CUDACC__)
-        weights[place<RD, RI>(i)] -= change;
-#else
-        weights[i] -= change;
-#endif
+        const float ahead = rate * ADAM_RATE * mean * unbias;
+        move(s, begin + i, rate, ahead / (sqrtf(square * unbias_square) + EPS));
         gradient[i] = 0.0f;
     }
+}
+
+#if defined(MUON)
+// From gradients of matrices what is orthogonalised, in its place.
+DEVICE void look_ahead(const Shared& s, int begin, int end) {
+    float *means = s.mean + begin, *gradient = s.gradient + begin;
+    EACH(i, end - begin) {
+        const float g = (1.0f - MOMENTUM) * gradient[i];
+        const float mean = means[i] = MOMENTUM * means[i] + g;
+        gradient[i] = NESTEROV ? MOMENTUM * mean + g : mean;
+    }
+}
+
+// Newton-Schulz in place of matrices of whole rows: a thread takes one on a GPU, on a CPU as many
+// as vectors have places. Its maps are of the shorter side.
+template <int N_ROWS, int WIDTH, int STRIDE>
+DEVICE void orthogonalize(const Shared& s, float* matrices, int n, const float* factors) {
+    constexpr bool IS_TALL = N_ROWS > WIDTH;
+    constexpr int SIDE = IS_TALL ? WIDTH : N_ROWS, LENGTH = IS_TALL ? N_ROWS : WIDTH;
+    constexpr int NEXT = LANES == 1 ? STRIDE : WIDTH;
+    EACH(group, (n + LANES - 1) / LANES) {
+        float* of_group = matrices + group * LANES * N_ROWS * STRIDE;
+        const float* of_factors = factors + group * LANES * N_ROWS * WIDTH;
+#if defined(__CUDACC__)
+        real *x = of_group, factor = *of_factors;
+#else
+        const int n_here = n - group * LANES < LANES ? n - group * LANES : LANES;
+        real *x = reinterpret_cast<real*>(s.side_by_side), factor = spread(0.0f);
+        for (int m = 0; m < n_here; ++m) {
+            factor[m] = of_factors[m * N_ROWS * WIDTH];
+            for (int r = 0; r < N_ROWS; ++r) FOR(i, WIDTH)
+                x[r * WIDTH + i][m] = of_group[(m * N_ROWS + r) * STRIDE + i];
+        }
+#endif
+        auto entry = [=](int i, int k) -> real& {
+            return IS_TALL ? x[k * NEXT + i] : x[i * NEXT + k];
+        };
+        real norm = spread(0.0f);
+        for (int k = 0; k < LENGTH; ++k) FOR(i, SIDE) norm += entry(i, k) * entry(i, k);
+        norm = 1.0f / (root(norm) + 1e-8f);
+        for (int k = 0; k < LENGTH; ++k) FOR(i, SIDE) entry(i, k) *= norm;
+        NO_UNROLL for (int step = 0; step < NEWTON_SCHULZ; ++step) {
+            real square[SIDE][SIDE], map[SIDE][SIDE], before[SIDE];
+            for (int i = 0; i < SIDE; ++i) for (int j = 0; j <= i; ++j) {
+                real sum = spread(0.0f);
+                for (int k = 0; k < LENGTH; ++k) sum += entry(i, k) * entry(j, k);
+                square[i][j] = square[j][i] = sum;
+            }
+            for (int i = 0; i < SIDE; ++i) for (int j = 0; j <= i; ++j) {
+                real sum = spread(0.0f);
+                for (int k = 0; k < SIDE; ++k) sum += square[i][k] * square[j][k];
+                map[i][j] = map[j][i] = -4.7750f * square[i][j] + 2.0315f * sum;
+            }
+            for (int k = 0; k < LENGTH; ++k) {
+                for (int i = 0; i < SIDE; ++i) before[i] = entry(i, k);
+                for (int i = 0; i < SIDE; ++i) {
+                    real sum = 3.4445f * before[i];
+                    for (int j = 0; j < SIDE; ++j) sum += map[i][j] * before[j];
+                    entry(i, k) = sum;
+                }
+            }
+        }
+        for (int k = 0; k < LENGTH; ++k) for (int i = 0; i < SIDE; ++i) entry(i, k) *= factor;
+#if !defined(__CUDACC__)
+        for (int m = 0; m < n_here; ++m) for (int r = 0; r < N_ROWS; ++r) FOR(i, WIDTH)
+            of_group[(m * N_ROWS + r) * STRIDE + i] = x[r * WIDTH + i][m];
+#endif
+    }
+}
+
+// Of matrices from a row of the stream, or of heads' input, on.
+template <int N_ROWS>
+DEVICE void orthogonalize_wide(const Shared& s, int row, int n, const float* factors) {
+    factors += row * D;
+    if constexpr (N_ROWS > 0)
+        orthogonalize<N_ROWS, D, GD>(s, wide_gradient(s, row), n, factors);
+}
+template <int N_ROWS>
+DEVICE void orthogonalize_inner(const Shared& s, int row, int n, const float* factors) {
+    factors += WIDE * D + row * I;
+    if constexpr (N_ROWS > 0)
+        orthogonalize<N_ROWS, I, GI>(s, inner_gradient(s, row), n, factors);
+}
+
+DEVICE void step_along(const Shared& s, int begin, int end, float rate) {
+    float* change = s.gradient + begin;
+    EACH(i, end - begin) {
+        move(s, begin + i, rate, rate * change[i]);
+        change[i] = 0.0f;
+    }
+}
+#endif
+
+DEVICE void update(const Shared& s, float n_done, float rate, const float* factors) {
+#if !defined(MUON)
+    step_by_adam(s, 0, KEPT, n_done, rate);
+#else
+    constexpr int INNERS = WIDE * GD, BIASES = INNERS + INNER * GI;
+    constexpr int FIRST_WIDE = WIDE_MATRICES * GD, FIRST_INNER = INNERS + INNER_MATRICES * GI;
+    look_ahead(s, FIRST_WIDE, INNERS);
+    look_ahead(s, FIRST_INNER, BIASES);
+    SYNC;
+    orthogonalize_wide<WIDE_MATRICES == TOKEN ? N : 0>(s, TOKEN, 2, factors);
+    orthogonalize_wide<COMPRESS * K>(s, INTO, 2, factors);
+    orthogonalize_wide<W>(s, IN, 2, factors);
+    orthogonalize_inner<INNER_MATRICES == POSITION ? S : 0>(s, POSITION, 1, factors);
+    orthogonalize_inner<K>(s, QUERY, 4 * H, factors);
+    SYNC;
+    step_along(s, FIRST_WIDE, INNERS, rate);
+    step_along(s, FIRST_INNER, BIASES, rate);
+    step_by_adam(s, 0, FIRST_WIDE, n_done, rate);
+    step_by_adam(s, INNERS, FIRST_INNER, n_done, rate);
+    step_by_adam(s, BIASES, KEPT, n_done, rate);
+#endif
 }
 
 DEVICE Shared lay_out(float* memory) {
@@ -840,6 +978,7 @@ DEVICE Shared lay_out(float* memory) {
     s.part = take(PARTS), s.column_part = take(max_of(B, FI)), s.column = take(B * COLUMNS);
     s.score_map = take(FOLDS * TILE), s.value_map = take(FOLDS * TILE);
     s.all_values = take(TILE), s.all_back = take(TILE), s.map_gradient = take(FOLD ? 4 * TILE : 0);
+    s.side_by_side = take(SIDE_BY_SIDE);
     s.mean = take(KEPT), s.square = take(KEPT), s.gradient = take(KEPT);
     s.token = reinterpret_cast<int*>(take(B));
     return s;
@@ -848,7 +987,7 @@ DEVICE Shared lay_out(float* memory) {
 DEVICE void train(
     int lane, float* memory, int n_steps, float* weights, float* means, float* squares,
     const int* counts, const int* examples, const int* begins, int stride, const int* sizes,
-    const float* scales, const float* rates, float* losses, float* accuracies
+    const float* scales, const float* rates, const float* factors, float* losses, float* accuracies
 ) {
     EACH(i, FLOATS) memory[i] = 0.0f;
     SYNC;
@@ -914,7 +1053,8 @@ DEVICE void train(
             back_through_heads(s, own, n_heads, scale);
             back_to_tokens(s, own);
         }
-        update(s, (float)(counts[lane] + step + 1), rates[lane * n_steps + step]);
+        const float rate = rates[lane * n_steps + step];
+        update(s, (float)(counts[lane] + step + 1), rate, factors + at_lane);
         s.filled = n < B ? round_up(n, LANES) : B;
         EXAMPLES(b) column(s, b, 0) = OWNED(b).loss, column(s, b, 1) = OWNED(b).right;
         SYNC;
@@ -935,9 +1075,10 @@ DEVICE void train(
 #define PARAMETERS                                                                              \
     int n_steps, float *weights, float *means, float *squares, const int *counts,               \
         const int *examples, const int *begins, int stride, const int *sizes, const float *scales, \
-        const float *rates, float *seen
+        const float *rates, const float *factors, float *seen
 #define ARGUMENTS                                                                               \
-    n_steps, weights, means, squares, counts, examples, begins, stride, sizes, scales, rates, seen
+    n_steps, weights, means, squares, counts, examples, begins, stride, sizes, scales, rates,   \
+        factors, seen
 
 // Losses of all lanes and steps are seen, and then accuracies.
 #if defined(__CUDACC__)

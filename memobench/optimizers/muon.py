@@ -95,7 +95,7 @@ class Muon(Optimizer):
     def _factor(self, shape: tuple[int, ...]) -> Any:
         rows, columns = shape[-2:]
         if self.rms is None:
-            return np.float32(math.sqrt(max(1, rows / columns)))
+            return np.float32(math.sqrt(max(1, rows / max(1, columns))))
         return np.float32(self.rms * math.sqrt(max(rows, columns)))
 
     def _begin_matrices(self, params: Any) -> MuonState:

@@ -49,6 +49,7 @@ int main() {
     std::mt19937 random;
     std::uniform_real_distribution<float> uniform(-0.3f, 0.3f);
     std::vector<float> weights(PARAMS), means(PARAMS), squares(PARAMS), seen(2 * n_steps);
+    std::vector<float> factors(PARAMS, 0.5f);
     for (auto& x : weights) x = uniform(random);
     std::vector<int> examples(n_examples * WORDS);
     for (auto& x : examples)
@@ -59,7 +60,7 @@ int main() {
     }
     const float scale = 0.5f, rates[n_steps] = {0.003f, 0.003f};
     train_lane(0, 1, n_steps, weights.data(), means.data(), squares.data(), &zero, examples.data(),
-               &zero, 0, &n_examples, &scale, rates, seen.data());
+               &zero, 0, &n_examples, &scale, rates, factors.data(), seen.data());
     double sum = 0.0;
     for (float x : weights) sum += x * x;
     std::printf("%.7f %.7f %.7f\n", seen[0], seen[1], sum);

@@ -17,6 +17,8 @@ from memobench.optimizers.adam import Adam
 from memobench.planner import packing
 
 EXACT = mb.Training(epochs=2).exact()
+MUON = EXACT.replace(optimizer=mb.Muon(weight_decay=0.1))
+EVERY = EXACT.replace(optimizer=mb.Muon(orthogonal="all", rms=None, nesterov=False, adam_rate=0.5))
 BATCHES = mb.Training(batch_size=32, n_batches=64, epochs=2)
 NARROW = mb.AttentionOnly(d_model=5, d_head=2, n_heads=7, heads="full")
 NEURONS = mb.MLP(d_model=4, d_head=4, n_heads=1, d_mlp=19, heads="full")
@@ -73,9 +75,11 @@ avx2 = pytest.mark.skipif(
     [
         (mb.Associations(vocab_size=17), BOTH, EXACT, "native"),
         (LISTED, NEURONS, PEAK, "native"),
+        pytest.param(LISTED, BOTH, MUON, "native", marks=pytest.mark.accelerators),
+        pytest.param(LISTED, NARROW, EVERY, "native", marks=pytest.mark.accelerators),
         pytest.param(LISTED, WIDE, BATCHES, "native", marks=pytest.mark.accelerators),
-        (ZIPF, COMPRESSED, EXACT, "native"),
-        pytest.param(THREE, COMPRESSED, EXACT, "native", marks=pytest.mark.accelerators),
+        # More matrices than vectors have places.
+        (ZIPF, COMPRESSED.replace(n_heads=5), MUON, "native"),
         pytest.param(ZIPF, BOTH, BATCHES, "native", marks=pytest.mark.accelerators),
         pytest.param(SEVEN, NARROW, BATCHES, "native", marks=pytest.mark.accelerators),
         pytest.param(LISTED, NARROW, BATCHES, "any", marks=pytest.mark.accelerators),
@@ -124,12 +128,18 @@ def test_a_cpu_without_a_compiler_or_with_one_that_fails_is_left_to_xla(monkeypa
 @compiler
 @pytest.mark.accelerators
 @pytest.mark.parametrize(
-    ("task", "architecture"),
-    [(LISTED, NARROW), (LISTED, BOTH), (LISTED, WIDE), (ZIPF, NEURONS), (SEVEN, COMPRESSED)],
+    ("task", "architecture", "method"),
+    [
+        (LISTED, NARROW, EXACT),
+        (LISTED, BOTH, MUON),
+        (LISTED, WIDE, EXACT),
+        (ZIPF, NEURONS, EXACT),
+        (SEVEN, COMPRESSED, EVERY),
+    ],
 )
-def test_threads_of_a_gpu_agree_on_what_they_share(tmp_path, task, architecture):
+def test_threads_of_a_gpu_agree_on_what_they_share(tmp_path, task, architecture, method):
     """Threads of this CPU are those of a block, and a sanitizer sees who waits for whom."""
-    run = mb.Run(task=task, architecture=architecture, method=EXACT)
+    run = mb.Run(task=task, architecture=architecture, method=method)
     signature = packing.make_pack([run]).signature
     kernel = resident.find_kernel(signature)
     words = [f"-D{x}={v}" for x, v in resident.defines(kernel, signature).items()]
@@ -170,7 +180,7 @@ OTHERS = {
     "nine tokens": (mb.Associations(vocab_size=5, context_length=9), NARROW, EXACT),
     "one token": (mb.Associations(vocab_size=5, context_length=1), NARROW, EXACT),
     "another model": (LISTED, mb.Modern(d_model=4, d_head=2, n_heads=2, d_mlp=3), EXACT),
-    "another optimiser": (LISTED, NARROW, EXACT.replace(optimizer=mb.Muon())),
+    "another optimiser": (LISTED, NARROW, EXACT.replace(optimizer=mb.Lion())),
     "clipping": (LISTED, NARROW, EXACT.replace(optimizer=mb.Adam(clip=1.0))),
     "several next tokens": (
         mb.Distributions(vocab_size=4, conditional="uniform", n_next=2),
@@ -190,7 +200,12 @@ def test_other_steps_are_left_to_xla(name):
 
 @pytest.mark.parametrize(
     ("task", "method"),
-    [(LISTED, BATCHES), (THREE, EXACT), (LISTED.replace(zipf_exponent=1.0), EXACT)],
+    [
+        (LISTED, BATCHES),
+        (THREE, EXACT),
+        (LISTED.replace(zipf_exponent=1.0), EXACT),
+        (LISTED, MUON),
+    ],
 )
 def test_what_was_not_measured_is_left_to_xla(task, method):
     signature = packing.make_pack([mb.Run(task=task, architecture=NARROW, method=method)]).signature

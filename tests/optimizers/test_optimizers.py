@@ -270,6 +270,12 @@ def test_muon_knows_matrices_from_stacked_biases():
     assert factors.keys() == {f"layer0_{name}" for name in names}
 
 
+def test_muon_by_the_original_scale_takes_a_model_without_neurons():
+    module = AttentionOnly(d_model=3, d_head=3, n_heads=1).module(Associations(vocab_size=5))
+    factors = Muon(rms=None).of_shapes(models.shapes(module, 2)["params"])["factors"]
+    assert factors["layer0_mlp_out"] == np.float32(3**0.5)
+
+
 # --- Packs and checkpoints ----------------------------------------------------------------------
 
 
