@@ -123,7 +123,7 @@ DEVICE float total(real x) {
 #define ROWS(i, n) for (int i = 0; i < (n); ++i)
 #endif
 
-// Others, of which there are n here.
+// Others, of which there are n.
 #define OTHER(p, n) FOR(p, OTHERS) if (p < (n))
 
 // --- Sizes ------------------------------------------------------------------------------------
@@ -253,10 +253,11 @@ DEVICE float* bias_gradient(const Shared& s, int layer) {
     return s.gradient + WIDE * GD + INNER * GI + layer * W;
 }
 
+// The layer and the place at hand; a compiler knows those of a single layer.
 DEVICE int layer_of(const Shared& s) { return LAYERS == 1 ? 0 : s.layer; }
 DEVICE int place_of(const Shared& s) { return LAYERS == 1 ? OTHERS : s.place; }
-// At the first place heads see one other, which is no other than it.
-DEVICE int n_others(const Shared& s) { return LAYERS == 1 ? OTHERS : max_of(1, s.place); }
+DEVICE int first_place(int layer) { return layer == LAYERS - 1 ? OTHERS : 0; }
+// Of that layer a row, given as one of the first layer, and products of maps.
 DEVICE int neuron(const Shared& s, int row) { return layer_of(s) * 2 * W + row; }
 DEVICE int head(const Shared& s, int row) { return layer_of(s) * 4 * HK + row; }
 DEVICE float* score_map(const Shared& s, int h) {
@@ -557,7 +558,7 @@ DEVICE void read_place(const Shared& s, Example& e, const Place* places) {
 }
 
 DEVICE void add_heads(const Shared& s, Example& e, int n_heads, float scale) {
-    const int n = n_others(s);
+    const int n = place_of(s);
     real added[I];
     ROWS(i, I) added[i] = dot<I>(all_values(s) + i * RI, e.y);
     NO_UNROLL for (int h = 0; h < n_heads; ++h) {
@@ -601,18 +602,19 @@ DEVICE void add_neurons(const Shared& s, Example& e, int n_neurons) {
     }
 }
 
-DEVICE int first_place(int layer) { return layer == LAYERS - 1 ? OTHERS : 0; }
-
 // All layers, of which the last reads at the last place alone.
 DEVICE void read_layers(
     Shared& s, Example& e, Place* places, int n_heads, int n_neurons, float scale
 ) {
-    NO_UNROLL for (s.layer = 0; s.layer < LAYERS; ++s.layer) {
+    NO_UNROLL for (int layer = 0; layer < LAYERS; ++layer) {
+        s.layer = layer;
         if (LAYERS == 1) read_tokens(s, e);
         else read_places(s, e, places);
-        NO_UNROLL for (s.place = first_place(s.layer); s.place < S; ++s.place) {
+        NO_UNROLL for (int place = first_place(layer); place < S; ++place) {
+            s.place = place;
             if (LAYERS > 1) read_place(s, e, places);
-            add_heads(s, e, n_heads, scale);
+            // The first place has no others.
+            add_heads(s, e, place_of(s) ? n_heads : 0, scale);
             add_neurons(s, e, n_neurons);
             if (LAYERS > 1) {
                 Place* at = places + s.layer * S + s.place;
@@ -717,7 +719,7 @@ DEVICE real* back_of(Example& e) { return COMPRESS ? e.back : e.g; }
 
 // Of wide heads, by the gradients of the products of their maps.
 DEVICE void back_through_folded(const Shared& s, Example* own, int n_heads, float scale) {
-    const int n = n_others(s);
+    const int n = place_of(s);
     float *direct = s.map_gradient, *turned = direct + 2 * TILE;
     NO_UNROLL for (int h = 0; h < n_heads; ++h) {
         const float *scores = score_map(s, h), *values = value_map(s, h);
@@ -860,7 +862,12 @@ DEVICE void back_through_heads(const Shared& s, Example* own, int n_heads, float
     SYNC;
     sum_products<1, FI, I>(s, {s.a}, I);
     SYNC;
-    ENTRIES(f, i, I, I) s.all_back[f * RI + i] = summed<1, FI, I>(s, 0, f, i);
+    // What comes back of the first place goes with the second's, which has heads.
+    const bool is_second = LAYERS > 1 && place_of(s) == 1 && first_place(layer_of(s)) == 0;
+    ENTRIES(f, i, I, I) {
+        float& back = s.all_back[f * RI + i];
+        back = summed<1, FI, I>(s, 0, f, i) + (is_second ? back : 0.0f);
+    }
     SYNC;
     if (FOLD) back_through_folded(s, own, n_heads, scale);
     else back_through_narrow(s, own, n_heads, scale);
@@ -875,7 +882,7 @@ DEVICE void begin_back(const Shared& s, Example& e, Place* places) {
     FOR(i, D) e.x[i] = at->after[i];
     if (COMPRESS) FOR(i, I) e.added[COMPRESS * i] = at->added[COMPRESS * i];
     if (s.layer < LAYERS - 1) FOR(i, D) e.g[i] = at[S].d_stream[i];
-    if (s.place == OTHERS)
+    if (s.place == first_place(s.layer))
         ROWS(p, S) {
             FOR(i, D) places[p].d_stream[i] = spread(0.0f);
             FOR(i, I) places[p].d_input[i] = spread(0.0f);
@@ -1167,7 +1174,10 @@ DEVICE void train(
 
     NO_UNROLL for (int step = 0; step < n_steps; ++step) {
         const int* batch = examples + (begins[lane] + (long long)step * stride) * WORDS;
-        NO_UNROLL for (s.layer = 0; s.layer < LAYERS; ++s.layer) fold(s, n_heads);
+        NO_UNROLL for (int layer = 0; layer < LAYERS; ++layer) {
+            s.layer = layer;
+            fold(s, n_heads);
+        }
         FOR(i, OWN) own[i].loss = own[i].right = spread(0.0f);
         NO_UNROLL for (int start = 0; start < n; start += B) {
             s.filled = n - start < B ? round_up(n - start, LANES) : B;
@@ -1190,11 +1200,13 @@ DEVICE void train(
                 compare(s, e, share);
             }
             back_through_unembeddings(s, own, share);
-            NO_UNROLL for (s.layer = LAYERS - 1; s.layer >= 0; --s.layer) {
-                NO_UNROLL for (s.place = OTHERS; s.place >= first_place(s.layer); --s.place) {
+            NO_UNROLL for (int layer = LAYERS - 1; layer >= 0; --layer) {
+                s.layer = layer;
+                NO_UNROLL for (int place = first_place(layer); place < S; ++place) {
+                    s.place = place;
                     if (LAYERS > 1) EXAMPLES(b) begin_back(s, OWNED(b), PLACES_OF(b));
                     back_through_neurons(s, own, n_neurons);
-                    back_through_heads(s, own, n_heads, scale);
+                    back_through_heads(s, own, place_of(s) ? n_heads : 0, scale);
                     if (LAYERS > 1) EXAMPLES(b) end_back(s, OWNED(b), PLACES_OF(b));
                 }
                 back_to_stream(s, own);
