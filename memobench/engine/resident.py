@@ -41,8 +41,8 @@ def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
     Args:
       signature: of a program.
       anywhere: False leaves to XLA what was not measured to be faster on a GPU: steps on batches,
-        other contexts than two tokens, unequal frequencies, and other optimisers than Adam
-        (docs/resident-kernel.md).
+        other contexts than two tokens, unequal frequencies, several layers, and other
+        optimisers than Adam (docs/resident-kernel.md).
     """
     optimizer: Any = signature.optimizer
     task, module = signature.task, signature.module
@@ -71,8 +71,9 @@ def _shape_of_answers(task: TokenTask) -> tuple[int, ...]:
 def _was_measured(signature: Signature) -> bool:
     """True for what a kernel trains faster on a GPU than XLA does."""
     task, is_exact = signature.task, not signature.batch_size
-    is_adam = type(signature.optimizer) is Adam
-    return task.context_length == 2 and task.is_even and is_exact and is_adam
+    is_adam, n_layers = type(signature.optimizer) is Adam, getattr(signature.module, "n_layers", 1)
+    is_plain = task.is_even and is_exact and is_adam and n_layers == 1
+    return is_plain and task.context_length == 2
 
 
 def find_used(signature: Signature) -> Kernel | None:

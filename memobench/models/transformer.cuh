@@ -1,11 +1,13 @@
 // All steps of a chunk of one Transformer: on a GPU by one block, which keeps weights, moments and
 // gradient in shared memory, on a CPU by one thread, with an example in each place of its vectors.
 // What compiles it for a size (cuda.py and cplusplus.py of memobench/engine) defines
-//   D width, H heads of dimension K, W neurons, N vocabulary, S tokens, B examples at a time,
+//   D width, LAYERS, in each H heads of dimension K and W neurons, N vocabulary, S tokens, B
+//   examples at a time,
 //   FULL where heads act on the stream and positions are part of it, COMPRESS where heads act on a
 //   map of it to K, RELU where the activation is that and no gelu, WEIGHTED where examples come
 //   with weights, and of the optimiser its name, ADAM or MUON, and its numbers and choices.
-// One layer, of whose tokens the last is read: heads mix it and what the others have beyond it.
+// A layer takes one place after another, the last layer the last one alone: heads mix its token and
+// what those before have beyond it.
 // A row is what a feature reads or writes: of the stream, D numbers, or of heads' input, I; padded
 // in memory, so that four are read at a time. No atomics: equal inputs give equal bits.
 #if defined(__CUDACC__)
@@ -45,7 +47,7 @@ DEVICE float select(bool is, float a, float b) { return is ? a : b; }
 DEVICE float exponential(float x) { return expf(x); }
 DEVICE float logarithm(float x) { return logf(x); }
 DEVICE float root(float x) { return sqrtf(x); }
-DEVICE whole places() { return 0; }
+DEVICE whole indices() { return 0; }
 #else
 #if defined(__AVX512F__)
 constexpr int LANES = 16;
@@ -64,7 +66,7 @@ DEVICE real convert(whole x) { return __builtin_convertvector(x, real); }
 DEVICE whole convert(real x) { return __builtin_convertvector(x, whole); }
 DEVICE whole bits(real x) { return (whole)x; }
 DEVICE real of_bits(whole x) { return (real)x; }
-DEVICE whole places() {
+DEVICE whole indices() {
     whole x;
     for (int i = 0; i < LANES; ++i) x[i] = i;
     return x;
@@ -121,6 +123,9 @@ DEVICE float total(real x) {
 #define ROWS(i, n) for (int i = 0; i < (n); ++i)
 #endif
 
+// Others, of which there are n.
+#define OTHER(p, n) FOR(p, OTHERS) if (p < (n))
+
 // --- Sizes ------------------------------------------------------------------------------------
 
 constexpr int max_of(int a, int b) { return a > b ? a : b; }
@@ -132,11 +137,12 @@ constexpr int OTHERS = S - 1, WORDS = S / 4 + 1 + WEIGHTED;
 // Of wide heads, and of many tokens, products of query and key and of output and value are the
 // shorter way.
 constexpr bool FOLD = 2 * K > I || S > 2;
-// Rows of the stream and of heads' input, in the order of transformer.py; biases follow.
+// Rows of the stream and of heads' input, in the order of transformer.py; biases follow. Those of
+// neurons and heads are of the first layer.
 constexpr int TOKEN = 0, UNEMBED = N, INTO = 2 * N, BACK = INTO + COMPRESS * K;
-constexpr int IN = BACK + COMPRESS * K, OUT = IN + W, WIDE = OUT + W;
+constexpr int IN = BACK + COMPRESS * K, OUT = IN + W, WIDE = IN + 2 * LAYERS * W;
 constexpr int POSITION = 0, QUERY = S, KEY = QUERY + HK, VALUE = KEY + HK, OUTPUT = VALUE + HK;
-constexpr int INNER = OUTPUT + HK, PARAMS = WIDE * D + INNER * I + W;
+constexpr int INNER = QUERY + 4 * LAYERS * HK, PARAMS = WIDE * D + INNER * I + LAYERS * W;
 // The rows from which on an optimiser takes matrices as such.
 #if !defined(MUON)
 #define ADAM_RATE 1.0f
@@ -167,6 +173,7 @@ constexpr int splits(int n_products, int n_features, int width) {
          f##i < (rows) * (width); f##i += B, f = f##i / (width), i = f##i % (width))
 #define EXAMPLES(b) for (int b = threadIdx.x, once = 1; once; once = 0)
 #define OWNED(b) own[0]
+#define PLACES_OF(b) s.places
 #else
 constexpr int GD = RD, GI = RI, OWN = B / LANES, ALIGN = 16;
 constexpr int splits(int, int, int) { return 1; }
@@ -175,8 +182,10 @@ constexpr int splits(int, int, int) { return 1; }
     for (int f = 0; f < (rows); ++f) for (int i = 0; i < (width); ++i)
 #define EXAMPLES(b) for (int b = 0; b < s.filled; b += LANES)
 #define OWNED(b) own[(b) / LANES]
+#define PLACES_OF(b) (s.places + (b) / LANES * EACH_PLACES)
 #endif
-constexpr int KEPT = WIDE * GD + INNER * GI + W, WEIGHTS = WIDE * RD + INNER * RI + W;
+constexpr int KEPT = WIDE * GD + INNER * GI + LAYERS * W;
+constexpr int WEIGHTS = WIDE * RD + INNER * RI + LAYERS * W;
 constexpr int parts(int n_products, int n_features, int width) {
     return splits(n_products, n_features, width) * n_products * n_features * ROW;
 }
@@ -188,26 +197,40 @@ constexpr int PARTS = max_of(
 // On a CPU the largest matrices that an optimiser takes, one in each place of vectors.
 constexpr int SIDE_BY_SIDE =
     LANES > 1 && INNER_MATRICES < INNER ? LANES * ROW * max_of(max_of(K, S), max_of(N, W)) : 0;
-constexpr int FOLDS = FOLD ? H : 0, TILE = round_up(I * RI, ALIGN);
+constexpr int FOLDS = FOLD ? LAYERS * H : 0, TILE = round_up(I * RI, ALIGN);
 constexpr int aligned(int n) { return round_up(n, ALIGN); }
+
+// What is kept of a place of one of several layers: the stream that enters it, what its heads read
+// of it, the stream after them and what they `added`; gradients of the first two.
+struct Place {
+    real stream[D], input[I], after[D], added[COMPRESS ? I : 1], d_stream[D], d_input[I];
+};
+constexpr int EACH_PLACES = LAYERS > 1 ? LAYERS * S : 0;
+constexpr int PLACES = LANES > 1 ? aligned(EACH_PLACES * OWN * (sizeof(Place) / 4)) : 0;
+
 constexpr int FLOATS = aligned(WEIGHTS) + 3 * aligned(KEPT) + 3 * aligned(B * ROW) +
                        aligned(B * COLUMNS) + aligned(PARTS) + aligned(max_of(B, FI)) +
-                       (2 * FOLDS + 2 + (FOLD ? 4 : 0)) * TILE + aligned(B) + aligned(SIDE_BY_SIDE);
+                       (2 * FOLDS + LAYERS + 1 + (FOLD ? 4 : 0)) * TILE + aligned(B) +
+                       aligned(SIDE_BY_SIDE) + PLACES;
 
 struct Shared {
     float *weight, *mean, *square, *gradient, *a, *b, *c, *column, *part, *column_part;
     // Products of query and key, and of output and value, of each head; the latter's sum; sums over
     // examples of what comes back times the last token; gradients of a head's products, each also
     // turned.
-    float *score_map, *value_map, *all_values, *all_back, *map_gradient, *side_by_side;
+    float *score_maps, *value_maps, *all_values, *all_back, *map_gradient, *side_by_side;
     int* token;
+    Place* places;
     int filled;
+    // Of several layers those at hand.
+    int layer, place;
 };
 
 // What a thread keeps of its examples: y of the last token and z of the others less y, which heads
 // read, `added` by heads, the stream x after heads and `read` after neurons, and gradients: g of x,
 // dy and dz, and what comes `back` to heads.
-struct Example {
+// Of whole vectors' length, that none lies in two lines of a cache.
+struct alignas(sizeof(real)) Example {
     real y[I], z[OTHERS][I], x[D], read[D], g[D], dy[I], dz[OTHERS][I];
     real added[COMPRESS ? I : 1], back[COMPRESS ? I : 1];
     // Beyond the last example weights are 0.
@@ -219,12 +242,31 @@ struct Example {
 
 DEVICE float* wide(const Shared& s, int row) { return s.weight + row * RD; }
 DEVICE float* inner(const Shared& s, int row) { return s.weight + WIDE * RD + row * RI; }
-DEVICE float* bias(const Shared& s) { return s.weight + WIDE * RD + INNER * RI; }
+DEVICE float* bias(const Shared& s, int layer) {
+    return s.weight + WIDE * RD + INNER * RI + layer * W;
+}
 DEVICE float* wide_gradient(const Shared& s, int row) { return s.gradient + row * GD; }
 DEVICE float* inner_gradient(const Shared& s, int row) {
     return s.gradient + WIDE * GD + row * GI;
 }
-DEVICE float* bias_gradient(const Shared& s) { return s.gradient + WIDE * GD + INNER * GI; }
+DEVICE float* bias_gradient(const Shared& s, int layer) {
+    return s.gradient + WIDE * GD + INNER * GI + layer * W;
+}
+
+// The layer and the place at hand; a compiler knows those of a single layer.
+DEVICE int layer_of(const Shared& s) { return LAYERS == 1 ? 0 : s.layer; }
+DEVICE int place_of(const Shared& s) { return LAYERS == 1 ? OTHERS : s.place; }
+DEVICE int first_place(int layer) { return layer == LAYERS - 1 ? OTHERS : 0; }
+// Of that layer a row, given as one of the first layer, and products of maps.
+DEVICE int neuron(const Shared& s, int row) { return layer_of(s) * 2 * W + row; }
+DEVICE int head(const Shared& s, int row) { return layer_of(s) * 4 * HK + row; }
+DEVICE float* score_map(const Shared& s, int h) {
+    return s.score_maps + (layer_of(s) * H + h) * TILE;
+}
+DEVICE float* value_map(const Shared& s, int h) {
+    return s.value_maps + (layer_of(s) * H + h) * TILE;
+}
+DEVICE float* all_values(const Shared& s) { return s.all_values + layer_of(s) * TILE; }
 
 // Where entry i of a vector of parameters is, among rows of given lengths.
 template <int OF_D, int OF_I>
@@ -408,30 +450,30 @@ DEVICE real inner_product(const real* x, const real* y) {
     return sum;
 }
 
-// Attention to the others, of scores that are less that of the last token.
-DEVICE void attend(float scale, const real* score, real* attention) {
+// Attention to n others, of scores that are less that of the last token.
+DEVICE void attend(int n, float scale, const real* score, real* attention) {
     if (S == 2) {
         attention[0] = 1.0f / (1.0f + exponential(-scale * score[0]));
         return;
     }
     real most = spread(0.0f);
-    FOR(p, OTHERS) most = select(score[p] > most, score[p], most);
+    OTHER(p, n) most = select(score[p] > most, score[p], most);
     real sum = exponential(-scale * most);
-    FOR(p, OTHERS) sum += attention[p] = exponential(scale * (score[p] - most));
-    FOR(p, OTHERS) attention[p] /= sum;
+    OTHER(p, n) sum += attention[p] = exponential(scale * (score[p] - most));
+    OTHER(p, n) attention[p] /= sum;
 }
 
 // From the gradient of attention that of scores, in its place.
-DEVICE void back_through_attention(float scale, const real* attention, real* d) {
+DEVICE void back_through_attention(int n, float scale, const real* attention, real* d) {
     real mean = attention[0] * d[0];
-    UNROLL for (int p = 1; p < OTHERS; ++p) mean += attention[p] * d[p];
-    FOR(p, OTHERS) d[p] = scale * attention[p] * (d[p] - mean);
+    UNROLL for (int p = 1; p < OTHERS; ++p) if (p < n) mean += attention[p] * d[p];
+    OTHER(p, n) d[p] = scale * attention[p] * (d[p] - mean);
 }
 
 // The sum of what the others have beyond the last token.
-DEVICE void mix(real* mixed, const Example& e, const real* factor) {
+DEVICE void mix(int n, real* mixed, const Example& e, const real* factor) {
     FOR(i, I) mixed[i] = factor[0] * e.z[0][i];
-    UNROLL for (int p = 1; p < OTHERS; ++p) FOR(i, I) mixed[i] += factor[p] * e.z[p][i];
+    UNROLL for (int p = 1; p < OTHERS; ++p) if (p < n) FOR(i, I) mixed[i] += factor[p] * e.z[p][i];
 }
 
 // What a wide head's scores are products of with z.
@@ -447,11 +489,11 @@ DEVICE void fold(const Shared& s, int n_heads) {
         EACH(t, n_heads * 2 * I * QUADS) {
             const int quad = t % QUADS, i = t / QUADS % I, h = t / QUADS / I / 2;
             const bool of_values = t / QUADS / I % 2;
-            const float* left = inner(s, (of_values ? OUTPUT : QUERY) + h * K) + i;
-            const float* right = inner(s, (of_values ? VALUE : KEY) + h * K) + 4 * quad;
+            const float* left = inner(s, head(s, (of_values ? OUTPUT : QUERY) + h * K)) + i;
+            const float* right = inner(s, head(s, (of_values ? VALUE : KEY) + h * K)) + 4 * quad;
             float sum[4] = {};
             for (int k = 0; k < K; ++k) FOR(j, 4) sum[j] += left[k * RI] * right[k * RI + j];
-            float* to = (of_values ? s.value_map : s.score_map) + h * TILE + i * RI + 4 * quad;
+            float* to = (of_values ? value_map(s, h) : score_map(s, h)) + i * RI + 4 * quad;
             FOR(j, 4) to[j] = sum[j];
         }
         SYNC;
@@ -461,12 +503,14 @@ DEVICE void fold(const Shared& s, int n_heads) {
         float sum[4] = {};
         if (FOLD) {
             for (int h = 0; h < n_heads; ++h)
-                FOR(j, 4) sum[j] += s.value_map[h * TILE + i * RI + 4 * quad + j];
+                FOR(j, 4) sum[j] += value_map(s, h)[i * RI + 4 * quad + j];
         } else {
             for (int f = 0; f < n_heads * K; ++f)
-                FOR(j, 4) sum[j] += inner(s, OUTPUT + f)[i] * inner(s, VALUE + f)[4 * quad + j];
+                FOR(j, 4)
+                    sum[j] += inner(s, head(s, OUTPUT + f))[i] *
+                              inner(s, head(s, VALUE + f))[4 * quad + j];
         }
-        FOR(j, 4) s.all_values[i * RI + 4 * quad + j] = sum[j];
+        FOR(j, 4) all_values(s)[i * RI + 4 * quad + j] = sum[j];
     }
     SYNC;
 }
@@ -475,11 +519,13 @@ DEVICE void fold(const Shared& s, int n_heads) {
 DEVICE void read_token(const Shared& s, const real* token, int place, real* x) {
     float position[I];
     load<I>(position, inner(s, POSITION + place));
+    const bool is_placed = !FULL || layer_of(s) == 0;
     ROWS(i, I)
-        x[i] = (COMPRESS ? dot<D>(wide(s, INTO + COMPRESS * i), token) : token[i]) + position[i];
+        x[i] = (COMPRESS ? dot<D>(wide(s, INTO + COMPRESS * i), token) : token[i]) +
+               (is_placed ? position[i] : 0.0f);
 }
 
-// What heads read, and the stream.
+// What heads read, and the stream, of one layer.
 DEVICE void read_tokens(const Shared& s, Example& e) {
     look_up<D>(e.x, wide(s, TOKEN), RD, e.token[OTHERS]);
     read_token(s, e.x, OTHERS, e.y);
@@ -492,27 +538,47 @@ DEVICE void read_tokens(const Shared& s, Example& e) {
     if (FULL) FOR(i, D) e.x[i] = e.y[FULL * i];
 }
 
+// What heads read at all places of one of several layers.
+DEVICE void read_places(const Shared& s, const Example& e, Place* places) {
+    ROWS(p, S) {
+        Place& at = places[s.layer * S + p];
+        if (s.layer == 0) look_up<D>(at.stream, wide(s, TOKEN), RD, e.token[p]);
+        read_token(s, at.stream, p, at.input);
+        if (FULL && s.layer == 0) FOR(i, D) at.stream[i] = at.input[FULL * i];
+    }
+}
+
+// What heads read at one place, and the stream there.
+DEVICE void read_place(const Shared& s, Example& e, const Place* places) {
+    places += s.layer * S;
+    FOR(i, I) e.y[i] = places[s.place].input[i];
+    ROWS(p, S) if (p < OTHERS) FOR(i, I)
+        e.z[p][i] = p < s.place ? places[p].input[i] - e.y[i] : spread(0.0f);
+    FOR(i, D) e.x[i] = places[s.place].stream[i];
+}
+
 DEVICE void add_heads(const Shared& s, Example& e, int n_heads, float scale) {
+    const int n = place_of(s);
     real added[I];
-    ROWS(i, I) added[i] = dot<I>(s.all_values + i * RI, e.y);
+    ROWS(i, I) added[i] = dot<I>(all_values(s) + i * RI, e.y);
     NO_UNROLL for (int h = 0; h < n_heads; ++h) {
         real score[OTHERS], attention[OTHERS];
         if (FOLD) {
             real turned[I], mixed[I];
-            look(turned, e, s.score_map + h * TILE);
-            FOR(p, OTHERS) score[p] = inner_product<I>(turned, e.z[p]);
-            attend(scale, score, attention);
-            mix(mixed, e, attention);
-            ROWS(i, I) added[i] += dot<I>(s.value_map + h * TILE + i * RI, mixed);
+            look(turned, e, score_map(s, h));
+            OTHER(p, n) score[p] = inner_product<I>(turned, e.z[p]);
+            attend(n, scale, score, attention);
+            mix(n, mixed, e, attention);
+            ROWS(i, I) added[i] += dot<I>(value_map(s, h) + i * RI, mixed);
         } else {
             score[0] = spread(0.0f);
             FOR(k, K)
-                score[0] += dot<I>(inner(s, QUERY + h * K + k), e.y) *
-                            dot<I>(inner(s, KEY + h * K + k), e.z[0]);
-            attend(scale, score, attention);
+                score[0] += dot<I>(inner(s, head(s, QUERY + h * K + k)), e.y) *
+                            dot<I>(inner(s, head(s, KEY + h * K + k)), e.z[0]);
+            attend(n, scale, score, attention);
             FOR(k, K)
-                add<I>(added, attention[0] * dot<I>(inner(s, VALUE + h * K + k), e.z[0]),
-                       inner(s, OUTPUT + h * K + k));
+                add<I>(added, attention[0] * dot<I>(inner(s, head(s, VALUE + h * K + k)), e.z[0]),
+                       inner(s, head(s, OUTPUT + h * K + k)));
         }
     }
     ROWS(i, I) {
@@ -526,11 +592,37 @@ DEVICE void add_heads(const Shared& s, Example& e, int n_heads, float scale) {
 }
 
 DEVICE void add_neurons(const Shared& s, Example& e, int n_neurons) {
+    const float* biases = bias(s, layer_of(s));
     FOR(i, D) e.read[i] = e.x[i];
     NO_UNROLL for (int w = 0; w < n_neurons; ++w) {
         real derivative;
-        const real active = activate(dot<D>(wide(s, IN + w), e.x) + bias(s)[w], &derivative);
-        add<D>(e.read, active, wide(s, OUT + w));
+        const real sum = dot<D>(wide(s, neuron(s, IN + w)), e.x) + biases[w];
+        const real active = activate(sum, &derivative);
+        add<D>(e.read, active, wide(s, neuron(s, OUT + w)));
+    }
+}
+
+// All layers, of which the last reads at the last place alone.
+DEVICE void read_layers(
+    Shared& s, Example& e, Place* places, int n_heads, int n_neurons, float scale
+) {
+    NO_UNROLL for (int layer = 0; layer < LAYERS; ++layer) {
+        s.layer = layer;
+        if (LAYERS == 1) read_tokens(s, e);
+        else read_places(s, e, places);
+        NO_UNROLL for (int place = first_place(layer); place < S; ++place) {
+            s.place = place;
+            if (LAYERS > 1) read_place(s, e, places);
+            // The first place has no others.
+            add_heads(s, e, place_of(s) ? n_heads : 0, scale);
+            add_neurons(s, e, n_neurons);
+            if (LAYERS > 1) {
+                Place* at = places + s.layer * S + s.place;
+                FOR(i, D) at->after[i] = e.x[i];
+                if (COMPRESS) FOR(i, I) at->added[COMPRESS * i] = e.added[COMPRESS * i];
+                if (s.layer < LAYERS - 1) FOR(i, D) at[S].stream[i] = e.read[i];
+            }
+        }
     }
 }
 
@@ -599,10 +691,10 @@ DEVICE void back_through_neurons(const Shared& s, Example* own, int n_neurons) {
             ROWS(j, FW) {
                 real active = spread(0.0f), d = active;
                 if (j < n_here) {
-                    const float* row = wide(s, IN + w + j);
+                    const float* row = wide(s, neuron(s, IN + w + j));
                     real derivative;
-                    active = activate(dot<D>(row, e.x) + bias(s)[w + j], &derivative);
-                    d = dot<D>(wide(s, OUT + w + j), e.read) * derivative;
+                    active = activate(dot<D>(row, e.x) + bias(s, layer_of(s))[w + j], &derivative);
+                    d = dot<D>(wide(s, neuron(s, OUT + w + j)), e.read) * derivative;
                     add<D>(e.g, d, row);
                 }
                 column(s, b, j) = d;
@@ -614,10 +706,10 @@ DEVICE void back_through_neurons(const Shared& s, Example* own, int n_neurons) {
         sum_columns<FW>(s);
         SYNC;
         ENTRIES(f, i, n_here, D) {
-            wide_gradient(s, IN + w + f)[i] += summed<2, FW, D>(s, 0, f, i);
-            wide_gradient(s, OUT + w + f)[i] += summed<2, FW, D>(s, 1, f, i);
+            wide_gradient(s, neuron(s, IN + w + f))[i] += summed<2, FW, D>(s, 0, f, i);
+            wide_gradient(s, neuron(s, OUT + w + f))[i] += summed<2, FW, D>(s, 1, f, i);
         }
-        EACH(f, n_here) bias_gradient(s)[w + f] += summed_column<FW>(s, f);
+        EACH(f, n_here) bias_gradient(s, layer_of(s))[w + f] += summed_column<FW>(s, f);
     }
     SYNC;
 }
@@ -627,25 +719,26 @@ DEVICE real* back_of(Example& e) { return COMPRESS ? e.back : e.g; }
 
 // Of wide heads, by the gradients of the products of their maps.
 DEVICE void back_through_folded(const Shared& s, Example* own, int n_heads, float scale) {
+    const int n = place_of(s);
     float *direct = s.map_gradient, *turned = direct + 2 * TILE;
     NO_UNROLL for (int h = 0; h < n_heads; ++h) {
-        const float *scores = s.score_map + h * TILE, *values = s.value_map + h * TILE;
+        const float *scores = score_map(s, h), *values = value_map(s, h);
         EXAMPLES(b) {
             Example& e = OWNED(b);
             const real* back = back_of(e);
             real turned[I], from_values[I], score[OTHERS], attention[OTHERS], d[OTHERS], mixed[I];
             look(turned, e, scores);
-            FOR(p, OTHERS) score[p] = inner_product<I>(turned, e.z[p]);
-            attend(scale, score, attention);
+            OTHER(p, n) score[p] = inner_product<I>(turned, e.z[p]);
+            attend(n, scale, score, attention);
             FOR(i, I) from_values[i] = spread(0.0f);
             ROWS(i, I) add<I>(from_values, back[i], values + i * RI);
-            FOR(p, OTHERS) d[p] = inner_product<I>(from_values, e.z[p]);
-            back_through_attention(scale, attention, d);
-            FOR(p, OTHERS) FOR(i, I)
+            OTHER(p, n) d[p] = inner_product<I>(from_values, e.z[p]);
+            back_through_attention(n, scale, attention, d);
+            OTHER(p, n) FOR(i, I)
                 e.dz[p][i] += attention[p] * from_values[i] + d[p] * turned[i];
-            mix(mixed, e, attention);
+            mix(n, mixed, e, attention);
             store<I>(s.b, b, mixed);
-            mix(mixed, e, d);
+            mix(n, mixed, e, d);
             store<I>(s.c, b, mixed);
             ROWS(i, I) e.dy[i] += dot<I>(scores + i * RI, mixed);
         }
@@ -664,11 +757,11 @@ DEVICE void back_through_folded(const Shared& s, Example* own, int n_heads, floa
         EACH(t, 4 * K * QUADS) {
             const int quad = t % QUADS, k = h * K + t / QUADS % K, which = t / QUADS / K;
             const int other = which == 0 ? KEY : which == 1 ? QUERY : which == 2 ? OUTPUT : VALUE;
-            const float* factor = inner(s, other + k);
+            const float* factor = inner(s, head(s, other + k));
             const float* map = (which % 3 ? direct : turned) + which / 2 * TILE + 4 * quad;
             float sum[4] = {};
             ROWS(i, I) FOR(j, 4) sum[j] += factor[i] * map[i * RI + j];
-            float* to = inner_gradient(s, QUERY + which * HK + k) + 4 * quad;
+            float* to = inner_gradient(s, head(s, QUERY + which * HK + k)) + 4 * quad;
             FOR(j, 4) if (4 * quad + j < I) to[j] += sum[j];
         }
     }
@@ -687,25 +780,25 @@ DEVICE void back_through_narrow(const Shared& s, Example* own, int n_heads, floa
                     real query[K], key[K], d_value[K];
                     real score[1] = {}, attention[1], d_score[1] = {};
                     FOR(k, K) {
-                        query[k] = dot<I>(inner(s, QUERY + f + k), e.y);
-                        key[k] = dot<I>(inner(s, KEY + f + k), e.z[0]);
+                        query[k] = dot<I>(inner(s, head(s, QUERY + f + k)), e.y);
+                        key[k] = dot<I>(inner(s, head(s, KEY + f + k)), e.z[0]);
                         score[0] += query[k] * key[k];
                     }
-                    attend(scale, score, attention);
+                    attend(1, scale, score, attention);
                     FOR(k, K) {
-                        const real value = dot<I>(inner(s, VALUE + f + k), e.z[0]);
-                        const real d = dot<I>(inner(s, OUTPUT + f + k), back);
+                        const real value = dot<I>(inner(s, head(s, VALUE + f + k)), e.z[0]);
+                        const real d = dot<I>(inner(s, head(s, OUTPUT + f + k)), back);
                         d_score[0] += d * value;
                         d_value[k] = attention[0] * d;
                         column(s, b, 2 * FH + j * K + k) = d_value[k];
                         column(s, b, 3 * FH + j * K + k) = attention[0] * value;
                     }
-                    back_through_attention(scale, attention, d_score);
+                    back_through_attention(1, scale, attention, d_score);
                     const real d = d_score[0];
                     FOR(k, K) {
-                        add<I>(e.dy, d * key[k], inner(s, QUERY + f + k));
-                        add<I>(e.dz[0], d * query[k], inner(s, KEY + f + k));
-                        add<I>(e.dz[0], d_value[k], inner(s, VALUE + f + k));
+                        add<I>(e.dy, d * key[k], inner(s, head(s, QUERY + f + k)));
+                        add<I>(e.dz[0], d * query[k], inner(s, head(s, KEY + f + k)));
+                        add<I>(e.dz[0], d_value[k], inner(s, head(s, VALUE + f + k)));
                         column(s, b, j * K + k) = d * key[k];
                         column(s, b, FH + j * K + k) = d * query[k];
                     }
@@ -720,16 +813,17 @@ DEVICE void back_through_narrow(const Shared& s, Example* own, int n_heads, floa
         SYNC;
         ENTRIES(f, i, n_here * K, I) {
             const int at = h * K + f;
-            const float *output = inner(s, OUTPUT + at), *value = inner(s, VALUE + at);
+            const float* output = inner(s, head(s, OUTPUT + at));
+            const float* value = inner(s, head(s, VALUE + at));
             float of_value = summed<4, FH, I>(s, 2, f, i), of_output = summed<4, FH, I>(s, 3, f, i);
             ROWS(j, I) {
                 of_value += output[j] * s.all_back[j * RI + i];
                 of_output += value[j] * s.all_back[i * RI + j];
             }
-            inner_gradient(s, QUERY + at)[i] += summed<4, FH, I>(s, 0, f, i);
-            inner_gradient(s, KEY + at)[i] += summed<4, FH, I>(s, 1, f, i);
-            inner_gradient(s, VALUE + at)[i] += of_value;
-            inner_gradient(s, OUTPUT + at)[i] += of_output;
+            inner_gradient(s, head(s, QUERY + at))[i] += summed<4, FH, I>(s, 0, f, i);
+            inner_gradient(s, head(s, KEY + at))[i] += summed<4, FH, I>(s, 1, f, i);
+            inner_gradient(s, head(s, VALUE + at))[i] += of_value;
+            inner_gradient(s, head(s, OUTPUT + at))[i] += of_output;
         }
     }
 }
@@ -763,41 +857,85 @@ DEVICE void back_through_heads(const Shared& s, Example* own, int n_heads, float
         }
         FOR(i, I) e.dy[i] = spread(0.0f);
         ROWS(p, S) if (p < OTHERS) FOR(i, I) e.dz[p][i] = spread(0.0f);
-        ROWS(i, I) add<I>(e.dy, back[i], s.all_values + i * RI);
+        ROWS(i, I) add<I>(e.dy, back[i], all_values(s) + i * RI);
     }
     SYNC;
     sum_products<1, FI, I>(s, {s.a}, I);
     SYNC;
-    ENTRIES(f, i, I, I) s.all_back[f * RI + i] = summed<1, FI, I>(s, 0, f, i);
+    // What comes back of the first place goes with the second's, which has heads.
+    const bool is_second = LAYERS > 1 && place_of(s) == 1 && first_place(layer_of(s)) == 0;
+    ENTRIES(f, i, I, I) {
+        float& back = s.all_back[f * RI + i];
+        back = summed<1, FI, I>(s, 0, f, i) + (is_second ? back : 0.0f);
+    }
     SYNC;
     if (FOLD) back_through_folded(s, own, n_heads, scale);
     else back_through_narrow(s, own, n_heads, scale);
     SYNC;
 }
 
-// Back to tokens, whose owners look for them, and positions, one place after another.
-DEVICE void back_to_tokens(const Shared& s, Example* own) {
-    EXAMPLES(b) {
-        Example& e = OWNED(b);
-        ROWS(p, S) if (p < OTHERS) FOR(i, I) e.dy[i] -= e.dz[p][i];
-        if (FULL) FOR(i, I) e.dy[i] += e.g[FULL * i];
+// Of several layers, what a place had and the gradient of the stream that left it.
+DEVICE void begin_back(const Shared& s, Example& e, Place* places) {
+    read_place(s, e, places);
+    places += s.layer * S;
+    const Place* at = places + s.place;
+    FOR(i, D) e.x[i] = at->after[i];
+    if (COMPRESS) FOR(i, I) e.added[COMPRESS * i] = at->added[COMPRESS * i];
+    if (s.layer < LAYERS - 1) FOR(i, D) e.g[i] = at[S].d_stream[i];
+    if (s.place == first_place(s.layer))
+        ROWS(p, S) {
+            FOR(i, D) places[p].d_stream[i] = spread(0.0f);
+            FOR(i, I) places[p].d_input[i] = spread(0.0f);
+        }
+}
+
+// The gradients of what it read: of the stream, and of heads' input at places up to it.
+DEVICE void end_back(const Shared& s, Example& e, Place* places) {
+    places += s.layer * S;
+    Place* at = places + s.place;
+    FOR(i, D) at->d_stream[i] = e.g[i];
+    ROWS(p, S) if (p < OTHERS && p < s.place) FOR(i, I) {
+        places[p].d_input[i] += e.dz[p][i];
+        e.dy[i] -= e.dz[p][i];
     }
+    FOR(i, I) at->d_input[i] += e.dy[i];
+}
+
+// From what heads read back to the stream and positions, one place after another; and from the
+// first layer's stream to tokens, whose owners look for them.
+DEVICE void back_to_stream(const Shared& s, Example* own) {
+    const bool is_first = layer_of(s) == 0;
+    if (LAYERS == 1)
+        EXAMPLES(b) {
+            Example& e = OWNED(b);
+            ROWS(p, S) if (p < OTHERS) FOR(i, I) e.dy[i] -= e.dz[p][i];
+        }
     ROWS(p, S) {
         EXAMPLES(b) {
             Example& e = OWNED(b);
+            Place* at = PLACES_OF(b) + layer_of(s) * S + p;
             const real* d = p < OTHERS ? e.dz[p % max_of(1, OTHERS)] : e.dy;
-            real token[D];
-            FOR(i, D) token[i] = p == OTHERS && !FULL ? e.g[i] : spread(0.0f);
+            if (LAYERS > 1) d = at->d_input;
+            real stream[D];
+            FOR(i, D) {
+                if (LAYERS > 1) stream[i] = at->d_stream[i];
+                else stream[i] = p == OTHERS ? e.g[i] : spread(0.0f);
+            }
             ROWS(i, I) {
-                if (COMPRESS) add<D>(token, d[i], wide(s, INTO + COMPRESS * i));
-                else token[i] += d[i];
+                if (COMPRESS) add<D>(stream, d[i], wide(s, INTO + COMPRESS * i));
+                else stream[i] += d[i];
             }
-            store<D>(s.a, b, token);
+            FOR(i, FI) {
+                const real sum = FULL ? stream[FULL * i % D] : d[i % I];
+                column(s, b, i) = i < I ? sum : spread(0.0f);
+            }
+            store<D>(s.a, b, stream);
+            if (!is_first) FOR(i, D) at->d_stream[i] = stream[i];
             if (COMPRESS) {
-                look_up<D>(token, wide(s, TOKEN), RD, e.token[p]);
-                store<D>(s.b, b, token);
+                if (LAYERS > 1) FOR(i, D) stream[i] = at->stream[i];
+                else look_up<D>(stream, wide(s, TOKEN), RD, e.token[p]);
+                store<D>(s.b, b, stream);
             }
-            FOR(i, FI) column(s, b, i) = i < I ? d[i] : spread(0.0f);
 #if defined(__CUDACC__)
             s.token[b] = e.token[p];
 #else
@@ -807,20 +945,23 @@ DEVICE void back_to_tokens(const Shared& s, Example* own) {
         SYNC;
         sum_columns<FI>(s);
         if (COMPRESS) sum_products<1, FI, D>(s, {s.b}, I);
+        if (is_first) {
 #if defined(__CUDACC__)
-        ENTRIES(token, i, N, D) {
-            float sum = 0.0f;
-            for (int b = 0; b < B; ++b) if (s.token[b] == token) sum += s.a[b * ROW + i];
-            wide_gradient(s, TOKEN + token)[i] += sum;
-        }
+            ENTRIES(token, i, N, D) {
+                float sum = 0.0f;
+                for (int b = 0; b < B; ++b) if (s.token[b] == token) sum += s.a[b * ROW + i];
+                wide_gradient(s, TOKEN + token)[i] += sum;
+            }
 #else
-        for (int b = 0; b < s.filled; ++b) {
-            float* gradient = wide_gradient(s, TOKEN + s.token[b]);
-            FOR(i, D) gradient[i] += s.a[i * B + b];
-        }
+            for (int b = 0; b < s.filled; ++b) {
+                float* gradient = wide_gradient(s, TOKEN + s.token[b]);
+                FOR(i, D) gradient[i] += s.a[i * B + b];
+            }
 #endif
+        }
         SYNC;
-        EACH(i, I) inner_gradient(s, POSITION + p)[i] += summed_column<FI>(s, i);
+        if (is_first || !FULL)
+            EACH(i, I) inner_gradient(s, POSITION + p)[i] += summed_column<FI>(s, i);
         if (COMPRESS)
             ENTRIES(f, i, I, D)
                 wide_gradient(s, INTO + COMPRESS * f)[i] += summed<1, FI, D>(s, 0, f, i);
@@ -954,9 +1095,9 @@ DEVICE void update(const Shared& s, float n_done, float rate, const float* facto
     SYNC;
     orthogonalize_wide<WIDE_MATRICES == TOKEN ? N : 0>(s, TOKEN, 2, factors);
     orthogonalize_wide<COMPRESS * K>(s, INTO, 2, factors);
-    orthogonalize_wide<W>(s, IN, 2, factors);
+    orthogonalize_wide<W>(s, IN, 2 * LAYERS, factors);
     orthogonalize_inner<INNER_MATRICES == POSITION ? S : 0>(s, POSITION, 1, factors);
-    orthogonalize_inner<K>(s, QUERY, 4 * H, factors);
+    orthogonalize_inner<K>(s, QUERY, 4 * LAYERS * H, factors);
     SYNC;
     step_along(s, FIRST_WIDE, INNERS, rate);
     step_along(s, FIRST_INNER, BIASES, rate);
@@ -976,11 +1117,14 @@ DEVICE Shared lay_out(float* memory) {
     s.weight = take(WEIGHTS);
     s.a = take(B * ROW), s.b = take(B * ROW), s.c = take(B * ROW);
     s.part = take(PARTS), s.column_part = take(max_of(B, FI)), s.column = take(B * COLUMNS);
-    s.score_map = take(FOLDS * TILE), s.value_map = take(FOLDS * TILE);
-    s.all_values = take(TILE), s.all_back = take(TILE), s.map_gradient = take(FOLD ? 4 * TILE : 0);
+    s.score_maps = take(FOLDS * TILE), s.value_maps = take(FOLDS * TILE);
+    s.all_values = take(LAYERS * TILE), s.all_back = take(TILE);
+    s.map_gradient = take(FOLD ? 4 * TILE : 0);
     s.side_by_side = take(SIDE_BY_SIDE);
     s.mean = take(KEPT), s.square = take(KEPT), s.gradient = take(KEPT);
     s.token = reinterpret_cast<int*>(take(B));
+    s.places = reinterpret_cast<Place*>(take(PLACES));
+    s.layer = s.place = 0;
     return s;
 }
 
@@ -1003,14 +1147,16 @@ DEVICE void train(
     int* is_used = reinterpret_cast<int*>(s.column);
     EACH(t, H + W) {
         int used = 0;
-        if (t < H) {
-            FOR(r, 4) for (int i = 0; i < K * RI; ++i)
-                used |= inner(s, QUERY + r * HK + t * K)[i] != 0.0f;
-        } else {
-            const int w = t - H;
-            used = bias(s)[w] != 0.0f;
-            for (int i = 0; i < RD; ++i) FOR(r, 2) used |= wide(s, (r ? OUT : IN) + w)[i] != 0.0f;
-        }
+        for (int layer = 0; layer < LAYERS; ++layer)
+            if (t < H) {
+                FOR(r, 4) for (int i = 0; i < K * RI; ++i)
+                    used |= inner(s, QUERY + (4 * layer + r) * HK + t * K)[i] != 0.0f;
+            } else {
+                const int w = t - H;
+                used |= bias(s, layer)[w] != 0.0f;
+                for (int i = 0; i < RD; ++i) FOR(r, 2)
+                    used |= wide(s, IN + (2 * layer + r) * W + w)[i] != 0.0f;
+            }
         is_used[t] = used;
     }
     SYNC;
@@ -1021,16 +1167,23 @@ DEVICE void train(
     const int n = sizes[lane];
     const float share = WEIGHTED ? 1.0f : 1.0f / n, scale = scales[lane];
     Example own[OWN];
+#if defined(__CUDACC__)
+    Place places[max_of(1, EACH_PLACES)];
+    s.places = places;
+#endif
 
     NO_UNROLL for (int step = 0; step < n_steps; ++step) {
         const int* batch = examples + (begins[lane] + (long long)step * stride) * WORDS;
-        fold(s, n_heads);
+        NO_UNROLL for (int layer = 0; layer < LAYERS; ++layer) {
+            s.layer = layer;
+            fold(s, n_heads);
+        }
         FOR(i, OWN) own[i].loss = own[i].right = spread(0.0f);
         NO_UNROLL for (int start = 0; start < n; start += B) {
             s.filled = n - start < B ? round_up(n - start, LANES) : B;
             EXAMPLES(b) {
                 Example& e = OWNED(b);
-                const whole at = places() + (start + b);
+                const whole at = indices() + (start + b);
                 const mask is_counted = at < n;
                 whole packed[WORDS];
 #if defined(__CUDACC__)
@@ -1043,15 +1196,21 @@ DEVICE void train(
                 e.label = packed[S / 4] >> S % 4 * 8 & 255;
                 const real weight = WEIGHTED ? of_bits(packed[WORDS - 1]) : spread(1.0f);
                 e.weight = select(is_counted, weight, spread(0.0f));
-                read_tokens(s, e);
-                add_heads(s, e, n_heads, scale);
-                add_neurons(s, e, n_neurons);
+                read_layers(s, e, PLACES_OF(b), n_heads, n_neurons, scale);
                 compare(s, e, share);
             }
             back_through_unembeddings(s, own, share);
-            back_through_neurons(s, own, n_neurons);
-            back_through_heads(s, own, n_heads, scale);
-            back_to_tokens(s, own);
+            NO_UNROLL for (int layer = LAYERS - 1; layer >= 0; --layer) {
+                s.layer = layer;
+                NO_UNROLL for (int place = first_place(layer); place < S; ++place) {
+                    s.place = place;
+                    if (LAYERS > 1) EXAMPLES(b) begin_back(s, OWNED(b), PLACES_OF(b));
+                    back_through_neurons(s, own, n_neurons);
+                    back_through_heads(s, own, place_of(s) ? n_heads : 0, scale);
+                    if (LAYERS > 1) EXAMPLES(b) end_back(s, OWNED(b), PLACES_OF(b));
+                }
+                back_to_stream(s, own);
+            }
         }
         const float rate = rates[lane * n_steps + step];
         update(s, (float)(counts[lane] + step + 1), rate, factors + at_lane);

@@ -8,6 +8,7 @@ Shape letters: N vocab_size, S and T context_length, D d_model, I and J width of
 """
 
 import dataclasses
+import itertools
 import math
 import pathlib
 from collections.abc import Mapping
@@ -299,15 +300,15 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
         self.layers = [self._fold(layer) for layer in range(self.n_layers)]
 
     def kernel(self) -> Kernel | None:
-        """`transformer.cuh`: one narrow layer, few tokens."""
-        is_served = self.n_layers == 1 and 2 <= self.context_length <= MOST_TOKENS
+        """`transformer.cuh`: few narrow layers, few tokens."""
+        is_served = self.n_layers <= MOST_LAYERS and 2 <= self.context_length <= MOST_TOKENS
         is_served = is_served and max(self.d_model, self.d_head) <= MOST_WIDTH
         # What a subclass changes the kernel does not know.
         is_served = is_served and type(self) is Transformer
         if not (is_served and self.activation in ("gelu", "relu") and self.vocab_size <= 256):
             return None
         sizes = {"D": self.d_model, "K": self.d_head, "H": self.n_heads, "W": self.d_mlp}
-        sizes |= {"N": self.vocab_size, "S": self.context_length}
+        sizes |= {"N": self.vocab_size, "S": self.context_length, "LAYERS": self.n_layers}
         sizes |= {"RELU": int(self.activation == "relu")}
         sizes |= {"FULL": int(self.full), "COMPRESS": int(self.compress)}
         return Kernel(SOURCE, tuple(sizes.items()), _flatten, self._restore, _scale_of_scores)
@@ -316,9 +317,9 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
         """The inverse of `_flatten`."""
         params, start = {}, 0
         table = self.parameters()
-        for name in _in_kernel(table):
+        for name in _in_kernel(table, self.n_layers):
             shape = table[name].shape
-            is_turned = name in _TURNED
+            is_turned = name.endswith(_TURNED)
             turned = (*shape[:-2], shape[-1], shape[-2]) if is_turned else shape
             size = math.prod(shape)
             x = flat_P[start : start + size].reshape(turned)
@@ -519,26 +520,30 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
 
 
 # Of `transformer.cuh`: wider models XLA trains about as fast, and compiles faster.
-MOST_TOKENS, MOST_WIDTH = 8, 16
+MOST_LAYERS, MOST_TOKENS, MOST_WIDTH = 2, 8, 16
 # The order of `transformer.cuh`: what has rows of D entries, what has rows of I, and biases.
 SOURCE = pathlib.Path(__file__).with_suffix(".cuh")
-_IN_KERNEL = (
-    *("token_embedding", "unembedding", "compress", "decompress"),
-    *("layer0_mlp_in", "layer0_mlp_out"),
-    *("position_embedding", "layer0_query", "layer0_key", "layer0_value", "layer0_output"),
-    "layer0_mlp_in_bias",
+_ROWS = (
+    (("token_embedding", "unembedding", "compress", "decompress"), ("mlp_in", "mlp_out")),
+    (("position_embedding",), ("query", "key", "value", "output")),
+    ((), ("mlp_in_bias",)),
 )
-_TURNED = ("decompress", "layer0_output", "layer0_mlp_out")
+_TURNED = ("decompress", "output", "mlp_out")
 
 
-def _in_kernel(table: Mapping[str, Any]) -> list[str]:
-    return [name for name in _IN_KERNEL if name in table]
+def _in_kernel(table: Mapping[str, Any], n_layers: int) -> list[str]:
+    layers = range(n_layers)
+    names = [
+        (*shared, *(f"layer{layer}_{name}" for layer in layers for name in own))
+        for shared, own in _ROWS
+    ]
+    return [name for name in itertools.chain(*names) if name in table]
 
 
 def _flatten(params: Mapping[str, jax.Array]) -> jax.Array:
     """All parameters, one after another."""
-    names = _in_kernel(params)
-    turned = [jnp.swapaxes(params[x], -1, -2) if x in _TURNED else params[x] for x in names]
+    names = _in_kernel(params, MOST_LAYERS)
+    turned = [jnp.swapaxes(params[x], -1, -2) if x.endswith(_TURNED) else params[x] for x in names]
     return jnp.concatenate([x.reshape(-1) for x in turned])
 
 

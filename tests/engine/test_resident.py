@@ -25,6 +25,7 @@ NEURONS = mb.MLP(d_model=4, d_head=4, n_heads=1, d_mlp=19, heads="full")
 WIDE = mb.AttentionOnly(d_model=6, d_head=6, n_heads=2)
 COMPRESSED = mb.MLP(d_model=7, d_head=3, n_heads=4, d_mlp=5)
 BOTH = mb.MLP(d_model=6, d_head=3, n_heads=2, d_mlp=3, heads="full", activation="relu")
+DEEP = COMPRESSED.replace(n_layers=2, n_heads=5)
 LISTED = mb.Associations(vocab_size=20, n_sequences=300)
 THREE = mb.Associations(vocab_size=8, context_length=3, n_sequences=270)
 ZIPF = THREE.replace(zipf_exponent=1.0)
@@ -79,7 +80,14 @@ avx2 = pytest.mark.skipif(
         pytest.param(LISTED, NARROW, EVERY, "native", marks=pytest.mark.accelerators),
         pytest.param(LISTED, WIDE, BATCHES, "native", marks=pytest.mark.accelerators),
         # More matrices than vectors have places.
-        (ZIPF, COMPRESSED.replace(n_heads=5), MUON, "native"),
+        (ZIPF, DEEP, MUON, "any"),
+        pytest.param(
+            LISTED, NEURONS.replace(n_layers=2), EXACT, "native", marks=pytest.mark.accelerators
+        ),
+        pytest.param(
+            SEVEN, NARROW.replace(n_layers=2), BATCHES, "native", marks=pytest.mark.accelerators
+        ),
+        pytest.param(ZIPF, COMPRESSED, EXACT, "native", marks=pytest.mark.accelerators),
         pytest.param(ZIPF, BOTH, BATCHES, "native", marks=pytest.mark.accelerators),
         pytest.param(SEVEN, NARROW, BATCHES, "native", marks=pytest.mark.accelerators),
         pytest.param(LISTED, NARROW, BATCHES, "any", marks=pytest.mark.accelerators),
@@ -135,6 +143,8 @@ def test_a_cpu_without_a_compiler_or_with_one_that_fails_is_left_to_xla(monkeypa
         (LISTED, WIDE, EXACT),
         (ZIPF, NEURONS, EXACT),
         (SEVEN, COMPRESSED, EVERY),
+        (ZIPF, DEEP, MUON),
+        (LISTED, NARROW.replace(n_layers=2), EXACT),
     ],
 )
 def test_threads_of_a_gpu_agree_on_what_they_share(tmp_path, task, architecture, method):
@@ -176,7 +186,7 @@ def test_what_was_compiled_is_kept(tmp_path, monkeypatch):
 
 OTHERS = {
     "seventeen dimensions": (LISTED, NARROW.replace(d_model=17), EXACT),
-    "two layers": (LISTED, NARROW.replace(n_layers=2), EXACT),
+    "three layers": (LISTED, NARROW.replace(n_layers=3), EXACT),
     "nine tokens": (mb.Associations(vocab_size=5, context_length=9), NARROW, EXACT),
     "one token": (mb.Associations(vocab_size=5, context_length=1), NARROW, EXACT),
     "another model": (LISTED, mb.Modern(d_model=4, d_head=2, n_heads=2, d_mlp=3), EXACT),
@@ -199,16 +209,18 @@ def test_other_steps_are_left_to_xla(name):
 
 
 @pytest.mark.parametrize(
-    ("task", "method"),
+    ("task", "architecture", "method"),
     [
-        (LISTED, BATCHES),
-        (THREE, EXACT),
-        (LISTED.replace(zipf_exponent=1.0), EXACT),
-        (LISTED, MUON),
+        (LISTED, NARROW, BATCHES),
+        (THREE, NARROW, EXACT),
+        (LISTED.replace(zipf_exponent=1.0), NARROW, EXACT),
+        (LISTED, NARROW, MUON),
+        (LISTED, NARROW.replace(n_layers=2), EXACT),
     ],
 )
-def test_what_was_not_measured_is_left_to_xla(task, method):
-    signature = packing.make_pack([mb.Run(task=task, architecture=NARROW, method=method)]).signature
+def test_what_was_not_measured_is_left_to_xla(task, architecture, method):
+    run = mb.Run(task=task, architecture=architecture, method=method)
+    signature = packing.make_pack([run]).signature
     assert resident.find_kernel(signature)
     assert resident.find_kernel(signature, anywhere=False) is None
 
