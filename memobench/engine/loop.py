@@ -160,7 +160,7 @@ class Lanes:
         )
         self.state = self.state._replace(best=best)
         self._wait()
-        seen = zip(self.jobs, due_R, np.asarray(loss_R), np.asarray(accuracy_R), strict=True)
+        seen = zip(self.jobs, due_R, np.asarray(loss_R), _limit(accuracy_R), strict=True)
         for job, due, loss, accuracy in seen:
             if job is not None and due:
                 self.policy.record_evaluation(job, float(loss), float(accuracy))
@@ -286,10 +286,16 @@ class Lanes:
             return
         jobs, step_R, curve = chunk
         if curve is not None:
-            self.policy.record(jobs, step_R, jax.tree.map(np.asarray, curve))
+            loss_RxC, accuracy_RxC = curve
+            self.policy.record(jobs, step_R, (np.asarray(loss_RxC), _limit(accuracy_RxC)))
         n_busy = sum(job is not None for job in jobs)
         self._unreported += n_busy * self.policy.signature.chunk_steps
 
     def _steps_done(self) -> int:
         steps, self._unreported = self._unreported, 0
         return steps
+
+
+def _limit(accuracy: Any) -> np.ndarray:
+    """Accuracies of at most 1, which the sum of unequal frequencies is but for rounding."""
+    return np.minimum(np.asarray(accuracy), 1)

@@ -314,3 +314,14 @@ def test_a_chunk_divides_an_epoch_and_does_not_collapse():
         steps = Training(n_batches=n_batches).chunk_steps
         assert n_batches % steps == 0
         assert steps > 1
+
+
+def test_no_accuracy_is_above_one_where_frequencies_sum_to_more_by_rounding(make_run, monkeypatch):
+    task = Associations(vocab_size=4, n_sequences=3, zipf_exponent=1.0)
+    monkeypatch.setattr(
+        Associations, "_sample_prior", lambda self, key: jnp.float32([0.5, 0.3, 0.2 + 3e-7])
+    )
+    method = Training(n_batches=64, epochs=2, learning_rate=0.1).exact()
+    result = training.train_one(make_run(task=task, method=method))
+    assert result.accuracy_R.tolist() == [1.0]
+    assert result.step_accuracy_RxL.max() == 1.0
