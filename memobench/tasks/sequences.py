@@ -45,9 +45,8 @@ class Sequences(TokenTask):
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The token at every place, int32 (T, S, 1), and its probability, 1, float32 (T, S, 1)."""
         shape = (self.n_examples, self.context_length, 1)
-        return jax.random.randint(key, shape, 0, self.vocab_size, jnp.int32), np.ones(
-            shape, np.float32
-        )
+        next_TxSxK = jax.random.randint(key, shape, 0, self.vocab_size, jnp.int32)
+        return next_TxSxK, np.ones(shape, np.float32)
 
     def sample_sequences(self, key: jax.Array, next_TxSxK: jax.Array) -> jax.Array:
         """tokens_TxS: what is predicted is what is read."""
