@@ -7,6 +7,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 import tempfile
 
 from tests import xla
@@ -18,6 +19,11 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests count compilations, and leave nothing in the user's folders.
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+
+# Bytecode of tests is kept beside them, for workers and the next time: asserts are rewritten, which
+# takes as long as to import all that they test.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Programs are XLA's, of all models: tests/engine/test_resident.py has the kernels.
 os.environ["MEMOBENCH_KERNELS"] = "0"

@@ -15,11 +15,12 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from memobench.common.errors import require
 from memobench.core.columns import integer
 from memobench.core.spec import kind
-from memobench.tasks.tokens import Fresh, TokenTask
+from memobench.tasks.tokens import Fresh, TokenTask, sample_contexts
 
 
 @kind("factual_recall")
@@ -80,14 +81,17 @@ class FactualRecall(TokenTask):
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The answer of every fact, int32 (T, 1), and its probability, 1, float32 (T, 1)."""
         shape = (self.n_examples, 1)
-        relation_Tx1 = jnp.arange(self.n_examples)[:, None] % self.n_relations
+        relation_Tx1 = np.arange(self.n_examples, dtype=np.int32)[:, None] % self.n_relations
         which_Tx1 = jax.random.randint(key, shape, 0, self.n_answers, jnp.int32)
-        return (relation_Tx1 * self.n_answers + which_Tx1).astype(jnp.int32), jnp.ones(shape)
+        return (relation_Tx1 * self.n_answers + which_Tx1).astype(jnp.int32), np.ones(
+            shape, np.float32
+        )
 
     def sample_sequences(self, key: jax.Array, next_TxK: jax.Array) -> jax.Array:
         """tokens_TxS in which the facts are evaluated, one sequence each."""
         del next_TxK
-        return self.contexts(key, jnp.arange(self.n_examples))
+        fact_T = np.arange(self.n_examples, dtype=np.int32)
+        return sample_contexts(self.signature(), key, fact_T)
 
     def draw_batch(self, key: jax.Array, batch_size: int) -> Fresh:
         """fact_B, uniformly drawn, and tokens_BxS with new noise at new places."""

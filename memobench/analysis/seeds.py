@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import scipy.stats
+import scipy.special
 
 from memobench import theory
 from memobench.analysis import theorems
@@ -43,7 +43,7 @@ def _half_width(deviation: Any, count: Any, least_step: Any = 0.0) -> Any:
     """Half of Student's interval of means; equal runs vary as if one were off by the least step."""
     count = np.where(np.asarray(count) > 1, count, np.nan)
     deviation = np.maximum(deviation, least_step / np.sqrt(count))
-    quantile = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1)
+    quantile = scipy.special.stdtrit(count - 1, 0.5 + CONFIDENCE / 2)
     return quantile * np.where(deviation > 0, deviation, np.nan) / np.sqrt(count)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy.special
 import scipy.stats
 
 from memobench.analysis.grouping import find_varying, group_rows
@@ -153,7 +154,7 @@ def replicates(run_SxX: np.ndarray, least_step_X: np.ndarray | float = 0.0) -> n
     mean_X = first_X + np.nansum(run_SxX - first_X, axis=0) / n_X
     deviation_SxX = np.nan_to_num(run_SxX - mean_X)
     freedom_X = np.maximum(n_X - 1, 1)
-    widening_X = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, freedom_X) / NORMAL / np.sqrt(n_X)
+    widening_X = scipy.special.stdtrit(freedom_X, 0.5 + CONFIDENCE / 2) / NORMAL / np.sqrt(n_X)
     weight_BxS = _gaussian_weights(len(run_SxX))
     spread_BX = weight_BxS @ (deviation_SxX / np.sqrt(freedom_X))
     missing_X = least_step_X**2 / n_X - (deviation_SxX**2).sum(axis=0) / freedom_X
@@ -310,7 +311,8 @@ def intervals(values_BxX: np.ndarray, seeds: int) -> tuple[np.ndarray, np.ndarra
 def bonferroni_factor(n: int, seeds: int) -> float:
     """The factor of Student's intervals so that all of n have the truth (Bonferroni's)."""
     outside = (1 - CONFIDENCE) / 2
-    return float(np.divide(*scipy.stats.t.ppf((outside / n, outside), max(seeds - 1, 1))))
+    quantiles = scipy.special.stdtrit(max(seeds - 1, 1), (outside / n, outside))
+    return float(np.divide(*quantiles))
 
 
 def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:

@@ -55,7 +55,7 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
           share a range.
     """
     runs = capacity_runs(table)
-    rows = [_row(run) for run in runs.to_dict("records")]
+    rows = [summarize_run(run) for run in runs.to_dict("records")]
     if not rows:
         return pd.DataFrame(
             columns=["run_id", "family", "entry", "model", "budget", *SET, "n_params", "bits"]
@@ -71,7 +71,8 @@ def models(run: Any, value: str) -> np.ndarray:
     return value_KxM.reshape(len(value_KxM), int(run["tables"]), int(run["inits"]))
 
 
-def _row(run: Any) -> dict[str, Any]:
+def summarize_run(run: Any) -> dict[str, Any]:
+    """The columns of `summarize` for one run of a Capacity, all but ranks, and means of tables."""
     bits_KxTxS, steps_K = models(run, "rung_bits"), parse_list(run["rung_steps"])
     bits, known_TxS = estimates.estimate_mean(bits_KxTxS[-1]), models(run, "rung_known")[-1]
     known_as, n = architecture(run), int(run["n_examples"])

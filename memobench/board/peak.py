@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy.stats
+import scipy.special
 
 from memobench.analysis.statistics import CONFIDENCE
 from memobench.board import capacity_summary, families
@@ -142,7 +142,7 @@ def _choose(value_JxRxT: np.ndarray) -> tuple[int, int]:
 def half_width(value_T: np.ndarray) -> Any:
     """Half of Student's 95% interval of the mean over tables, the last axis."""
     n_tables = value_T.shape[-1]
-    quantile = scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, n_tables - 1)
+    quantile = scipy.special.stdtrit(n_tables - 1, 0.5 + CONFIDENCE / 2)
     return quantile * value_T.std(axis=-1, ddof=1) / math.sqrt(n_tables)
 
 

@@ -293,8 +293,8 @@ def _check_predictions(module: Module, task: Task) -> Iterator[str]:
 
 def _outputs(module: Module, task: Task) -> Iterator[str]:
     """Outputs that are not finite from the start."""
-    few = jax.jit(functools.partial(_of_few, module, task), compiler_options=models.RUNS_BRIEFLY)
-    output = np.asarray(few(_draw_first(module, task), jax.tree.map(np.asarray, task.sample())))
+    data = jax.tree.map(np.asarray, task.sample())
+    output = np.asarray(_compute_few(module, task, _draw_first(module, task), data))
     if not np.isfinite(output).all():
         found = output[~np.isfinite(output)][0]
         yield f"its outputs must be finite with initial weights, got {found}; fix what makes them"
@@ -427,19 +427,31 @@ def _randomize(module: Module, task: Task) -> Any:
 def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any, Any]:
     """Outputs of a few examples, and the gradient of a fixed mix of them by the parameters."""
     data = jax.tree.map(np.asarray, task.sample())
+    with jax.enable_x64(True):
+        params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
+        found = _differentiate(module, task, *precision.cast((params, rest, data)))
+        (_, outputs), gradient = found
+        require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
+        return np.asarray(outputs), jax.tree.map(np.asarray, gradient)
 
-    def mix(params: Any, rest: Any, data: Any) -> Any:
+
+_jit_once = functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=models.RUNS_BRIEFLY)
+
+
+@_jit_once
+def _differentiate(module: Module, task: Task, params: Any, rest: Any, data: Any) -> Any:
+    def mix(params: Any) -> Any:
         outputs = _of_few(module, task, {**rest, "params": params}, data)
         return (
             outputs * jnp.sin(1 + jnp.arange(outputs.size)).reshape(outputs.shape)
         ).sum(), outputs
 
-    with jax.enable_x64(True):
-        params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
-        run = jax.jit(jax.value_and_grad(mix, has_aux=True), compiler_options=models.RUNS_BRIEFLY)
-        (_, outputs), gradient = run(*precision.cast((params, rest, data)))
-        require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
-        return np.asarray(outputs), jax.tree.map(np.asarray, gradient)
+    return jax.value_and_grad(mix, has_aux=True)(params)
+
+
+@_jit_once
+def _compute_few(module: Module, task: Task, variables: Any, data: Any) -> jax.Array:
+    return _of_few(module, task, variables, data)
 
 
 def _of_few(module: Module, task: Task, variables: Any, data: Any) -> jax.Array:

@@ -99,7 +99,7 @@ class EpochPolicy(engine.Policy):
         self.data = devices.replicate(
             {
                 "instances": models.stack(padded),
-                "draws": jnp.stack([self.draws(task) for task in self.instances]),
+                "draws": np.stack([self.draws(task) for task in self.instances]),
             }
         )
 
@@ -110,7 +110,7 @@ class EpochPolicy(engine.Policy):
             # Times a number of examples they are the training set of a part.
             return jax.random.uniform(jax.random.fold_in(jax.random.key(task.seed), 1), (n_draws,))
         if self.signature.protocol == "passes":
-            return jnp.arange(n_draws, dtype=jnp.int32) % task.n_examples
+            return np.arange(n_draws, dtype=np.int32) % task.n_examples
         return task.sample_draws(n_draws)
 
     def tasks(self, run: Run) -> Sequence[Any]:

@@ -223,10 +223,7 @@ def _summaries(contest: capacity_summary.Contest) -> dict[str, Any]:
     runs = dict(contest.best)
     if contest.wide is not None and contest.wide["run_id"] != runs[_ATTENTION]["run_id"]:
         runs[WIDE] = contest.wide
-    found: dict[Any, Any] = (
-        capacity_summary.summarize(pd.DataFrame(runs.values())).set_index("run_id").to_dict("index")
-    )
-    return {name: found[run["run_id"]] for name, run in runs.items()}
+    return {name: capacity_summary.summarize_run(run) for name, run in runs.items()}
 
 
 def _summarize_largest(contest: capacity_summary.Contest) -> dict[str, Any]:
@@ -241,7 +238,7 @@ def _summarize_largest(contest: capacity_summary.Contest) -> dict[str, Any]:
     found = _summaries(contest)
     for side, runs in contest.runs.items():
         if not math.isnan(size(found[side])):
-            rows: list[Any] = capacity_summary.summarize(pd.DataFrame(runs)).to_dict("records")
+            rows = [capacity_summary.summarize_run(run) for run in runs]
             found[side] = max((row for row in rows if not math.isnan(size(row))), key=size)
     return found
 

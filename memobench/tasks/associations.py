@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from memobench import theory
 from memobench.core.spec import kind
@@ -22,4 +23,5 @@ class Associations(SampledTask):
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The next token of every sequence, int32 (T, 1), and its probability, 1."""
         shape = (self.n_examples, 1)
-        return jax.random.randint(key, shape, 0, self.vocab_size, jnp.int32), jnp.ones(shape)
+        next_TxK = jax.random.randint(key, shape, 0, self.vocab_size, jnp.int32)
+        return next_TxK, np.ones(shape, np.float32)

@@ -10,7 +10,7 @@ matter: `permuted` draws which token answers which, as Garcia et al. (2026) do.
 from typing import Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from memobench.common.errors import require
 from memobench.core.columns import flag, integer
@@ -77,10 +77,10 @@ class Bijection(TokenTask):
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The answer of every token, int32 (N, 1), and its probability, 1, float32 (N, 1)."""
         shape = (self.n_examples, 1)
-        token_N = jnp.arange(self.n_examples, dtype=jnp.int32)
+        token_N = np.arange(self.n_examples, dtype=np.int32)
         if self.permuted:
             token_N = jax.random.permutation(key, token_N)
-        return token_N[:, None] % self.n_outputs, jnp.ones(shape)
+        return token_N[:, None] % self.n_outputs, np.ones(shape, np.float32)
 
     def without_count(self) -> Self:
         changes: dict[str, Any] = {"vocab_size": 1 + (self.n_values or 1), "seed": 0}

@@ -6,6 +6,7 @@ prior of KL(pi(.|t) || softmax T(t)).
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from memobench.common.errors import require
 from memobench.core.columns import choice, integer, number
@@ -64,7 +65,7 @@ class Distributions(SampledTask):
         random_TxN = jax.random.uniform(tokens_key, (n_examples, self.vocab_size))
         next_TxK = jax.lax.top_k(random_TxN, self.n_next)[1].astype(jnp.int32)
         if parameter is None:
-            weight_TxK = jnp.ones((n_examples, self.n_next))
+            weight_TxK = np.ones((n_examples, self.n_next), np.float32)
         elif self.conditional == "power_law":
             rank_K = jnp.arange(1, self.n_next + 1, dtype=jnp.float32)
             weight_TxK = jnp.tile(rank_K**-parameter, (n_examples, 1))

@@ -14,11 +14,12 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from memobench.common.errors import require
 from memobench.core.columns import integer
 from memobench.core.spec import kind
-from memobench.tasks.tokens import Fresh, TokenTask
+from memobench.tasks.tokens import Fresh, TokenTask, sample_contexts
 
 
 @kind("in_context_recall")
@@ -76,12 +77,12 @@ class InContextRecall(TokenTask):
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The answer of every example, int32 (T, 1), and its probability, 1, float32 (T, 1)."""
         del key
-        example_Tx1 = jnp.arange(self.n_examples, dtype=jnp.int32)[:, None]
-        return example_Tx1 % self.n_outputs, jnp.ones((self.n_examples, 1))
+        example_Tx1 = np.arange(self.n_examples, dtype=np.int32)[:, None]
+        return example_Tx1 % self.n_outputs, np.ones((self.n_examples, 1), np.float32)
 
     def sample_sequences(self, key: jax.Array, next_TxK: jax.Array) -> jax.Array:
         """tokens_TxS of an evaluation."""
-        return self.contexts(key, next_TxK[:, 0])
+        return sample_contexts(self.signature(), key, next_TxK[:, 0])
 
     def draw_batch(self, key: jax.Array, batch_size: int) -> Fresh:
         """example_B, uniformly drawn, and tokens_BxS with new pairs."""

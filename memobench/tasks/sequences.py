@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from memobench.core.columns import integer
 from memobench.core.spec import kind
@@ -44,7 +45,8 @@ class Sequences(TokenTask):
     def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The token at every place, int32 (T, S, 1), and its probability, 1, float32 (T, S, 1)."""
         shape = (self.n_examples, self.context_length, 1)
-        return jax.random.randint(key, shape, 0, self.vocab_size, jnp.int32), jnp.ones(shape)
+        next_TxSxK = jax.random.randint(key, shape, 0, self.vocab_size, jnp.int32)
+        return next_TxSxK, np.ones(shape, np.float32)
 
     def sample_sequences(self, key: jax.Array, next_TxSxK: jax.Array) -> jax.Array:
         """tokens_TxS: what is predicted is what is read."""
@@ -53,4 +55,4 @@ class Sequences(TokenTask):
 
     def sample_draws(self, n_draws: int) -> jax.Array:
         """draws_M: every sequence in turn, so that an epoch holds each equally often."""
-        return jnp.arange(n_draws, dtype=jnp.int32) % self.n_examples
+        return np.arange(n_draws, dtype=np.int32) % self.n_examples

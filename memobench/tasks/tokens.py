@@ -5,6 +5,7 @@ vocabulary.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -158,14 +159,14 @@ class TokenTask(Task):
         del next_TxK
         vocab_size, length, n_sequences = self.vocab_size, self.context_length, self.n_sequences
         if n_sequences is None:
-            return jnp.zeros((0, length), jnp.int32)
+            return np.zeros((0, length), np.int32)
         if vocab_size**length <= ENUMERABLE:
             numbers_T = jax.random.choice(key, vocab_size**length, (n_sequences,), replace=False)
-            return tokens_of(numbers_T.astype(jnp.int32), vocab_size, length)
+            return tokens_of(np.asarray(numbers_T, np.int32), vocab_size, length)
         # Here n_sequences is far below N^S: twice as many draws contain enough distinct ones.
         drawn = np.asarray(jax.random.randint(key, (2 * n_sequences + 16, length), 0, vocab_size))
         _, first = np.unique(drawn, axis=0, return_index=True)
-        return jnp.asarray(drawn[np.sort(first)[:n_sequences]], jnp.int32)
+        return drawn[np.sort(first)[:n_sequences]].astype(np.int32)
 
     def draw_batch(self, key: jax.Array, batch_size: int) -> Fresh:
         """The batch of a step, from its key, where every step draws its own."""
@@ -186,22 +187,15 @@ class TokenTask(Task):
         keys = [jax.random.fold_in(jax.random.key(self.seed), i) for i in (0, 2, 3)]
         next_TxK, probability_TxK = self.sample_next(keys[0])
         tokens_TxS = self.sample_sequences(keys[2], next_TxK)
-        return Instance(next_TxK, probability_TxK, self._sample_prior(keys[1]), tokens_TxS)
+        prior_T = self._sample_prior(keys[1])
+        return jax.device_put(Instance(next_TxK, probability_TxK, prior_T, tokens_TxS))
 
     def shapes(self) -> Any:
-        next_TxK, probability_TxK = jax.eval_shape(self.sample_next, jax.random.key(0))
-        n_listed = self.n_examples if self.is_listed else 0
-        instance: Any = Instance
-        return instance(
-            next_TxK=next_TxK,
-            probability_TxK=probability_TxK,
-            prior_T=jax.ShapeDtypeStruct((self.n_examples,), jnp.float32),
-            tokens_TxS=jax.ShapeDtypeStruct((n_listed, self.context_length), jnp.int32),
-        )
+        return _shapes(self.signature())
 
     def _sample_prior(self, key: jax.Array) -> jax.Array:
         if self.zipf_exponent is None:
-            return jnp.full(self.n_examples, 1 / self.n_examples, jnp.float32)
+            return np.full(self.n_examples, 1 / self.n_examples, np.float32)
         rank_T = jax.random.permutation(key, self.n_examples) + 1
         weight_T = rank_T.astype(jnp.float32) ** -self.zipf_exponent
         return weight_T / weight_T.sum()
@@ -334,7 +328,7 @@ class TokenTask(Task):
         """The sequences with these indices, and what follows them."""
         probability_TxK = np.asarray(data.probability_TxK).astype(np.float64)
         probability_TxK = probability_TxK / probability_TxK.sum(axis=1, keepdims=True)
-        tokens_AxS = np.asarray(self.tokens(data, jnp.asarray(aimed_A)))
+        tokens_AxS = np.asarray(self.tokens(data, aimed_A))
         next_TxK, prior_T = np.asarray(data.next_TxK), self.prior(data)
         return Tokens(tokens_AxS, next_TxK[aimed_A], probability_TxK[aimed_A], prior_T[aimed_A])
 
@@ -354,7 +348,7 @@ class TokenTask(Task):
     def part(self, data: Instance, n_examples: int) -> Instance:
         """The first examples of an instance, for tasks that have them."""
         n = n_examples
-        prior_T = jnp.full(n, 1 / n, jnp.float32)
+        prior_T = jnp.asarray(np.full(n, 1 / n, np.float32))
         return Instance(data.next_TxK[:n], data.probability_TxK[:n], prior_T, data.tokens_TxS[:n])
 
     def without_count(self) -> Self:
@@ -407,6 +401,26 @@ class SampledTask(TokenTask):
 
     def first_examples(self, n_examples: int) -> Self:
         return self.replace(n_sequences=n_examples)
+
+
+@functools.lru_cache(maxsize=1024)
+def _shapes(task: TokenTask) -> Any:
+    """See `Task.shapes`: known only when `sample_next` is traced."""
+    next_TxK, probability_TxK = jax.eval_shape(task.sample_next, jax.random.key(0))
+    n_listed = task.n_examples if task.is_listed else 0
+    instance: Any = Instance
+    return instance(
+        next_TxK=next_TxK,
+        probability_TxK=probability_TxK,
+        prior_T=jax.ShapeDtypeStruct((task.n_examples,), jnp.float32),
+        tokens_TxS=jax.ShapeDtypeStruct((n_listed, task.context_length), jnp.int32),
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def sample_contexts(task: Any, key: jax.Array, asked_B: jax.Array) -> jax.Array:
+    """tokens_BxS, the contexts that a task draws, by one program instead of many."""
+    return task.contexts(key, asked_B)
 
 
 def tokens_of(example: jax.Array, vocab_size: int, context_length: int) -> jax.Array:
