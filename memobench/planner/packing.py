@@ -411,7 +411,8 @@ def _cuts(
 
     @functools.cache
     def make_module(*padded: int) -> Module:
-        return modules[0][0].clone(**dict(zip(sizes[0], padded, strict=False)))
+        of_module: dict[str, Any] = dict(zip(sizes[0], padded, strict=False))
+        return modules[0][0].clone(**of_module)
 
     @functools.cache
     def padded_work(*padded: int) -> float:
