@@ -41,8 +41,8 @@ def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
     Args:
       signature: of a program.
       anywhere: False leaves to XLA what was not measured to be faster on a GPU: steps on batches,
-        other contexts than two tokens, unequal frequencies, several layers, and other
-        optimisers than Adam (docs/resident-kernel.md).
+        other contexts than two tokens, unequal frequencies, several layers, and other optimisers
+        than Adam (docs/resident-kernel.md).
     """
     optimizer: Any = signature.optimizer
     task, module = signature.task, signature.module
@@ -197,7 +197,7 @@ MOMENTS = 2
 
 
 def split_state(opt_state: Any, params: Mapping[str, jax.Array]) -> tuple[Any, ...]:
-    """What an optimiser keeps of every parameter, zeros in place of what it does not, and steps."""
+    """Two arrays of every parameter's shape, zeros where an optimiser keeps none, and its steps."""
     zeros = {name: jnp.zeros_like(x) for name, x in params.items()}
     moments, counts = [dict(zeros) for _ in range(MOMENTS)], []
     for (name, which), x in zip(_name_leaves(opt_state), jax.tree.leaves(opt_state), strict=True):

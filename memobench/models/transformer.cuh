@@ -270,7 +270,7 @@ DEVICE float* all_values(const Shared& s) { return s.all_values + layer_of(s) * 
 
 // Where entry i of a vector of parameters is, among rows of given lengths.
 template <int OF_D, int OF_I>
-DEVICE int place(int i) {
+DEVICE int slot(int i) {
     if (i < WIDE * D) return i / D * OF_D + i % D;
     i -= WIDE * D;
     if (i < INNER * I) return WIDE * OF_D + i / I * OF_I + i % I;
@@ -905,11 +905,14 @@ DEVICE void end_back(const Shared& s, Example& e, Place* places) {
 // first layer's stream to tokens, whose owners look for them.
 DEVICE void back_to_stream(const Shared& s, Example* own) {
     const bool is_first = layer_of(s) == 0;
-    if (LAYERS == 1)
-        EXAMPLES(b) {
-            Example& e = OWNED(b);
-            ROWS(p, S) if (p < OTHERS) FOR(i, I) e.dy[i] -= e.dz[p][i];
-        }
+    EXAMPLES(b) {
+        Example& e = OWNED(b);
+        Place* places = PLACES_OF(b) + layer_of(s) * S;
+        if (LAYERS == 1) ROWS(p, S) if (p < OTHERS) FOR(i, I) e.dy[i] -= e.dz[p][i];
+        if (FULL && LAYERS == 1) FOR(i, I) e.dy[i] += e.g[FULL * i];
+        if (FULL && LAYERS > 1)
+            ROWS(p, S) FOR(i, I) places[p].d_input[i] += places[p].d_stream[FULL * i];
+    }
     ROWS(p, S) {
         EXAMPLES(b) {
             Example& e = OWNED(b);
@@ -918,18 +921,15 @@ DEVICE void back_to_stream(const Shared& s, Example* own) {
             if (LAYERS > 1) d = at->d_input;
             real stream[D];
             FOR(i, D) {
-                if (LAYERS > 1) stream[i] = at->d_stream[i];
-                else stream[i] = p == OTHERS ? e.g[i] : spread(0.0f);
+                if (LAYERS > 1 && !FULL) stream[i] = at->d_stream[i];
+                else stream[i] = p == OTHERS && !FULL ? e.g[i] : spread(0.0f);
             }
             ROWS(i, I) {
                 if (COMPRESS) add<D>(stream, d[i], wide(s, INTO + COMPRESS * i));
                 else stream[i] += d[i];
             }
-            FOR(i, FI) {
-                const real sum = FULL ? stream[FULL * i % D] : d[i % I];
-                column(s, b, i) = i < I ? sum : spread(0.0f);
-            }
             store<D>(s.a, b, stream);
+            FOR(i, FI) column(s, b, i) = i < I ? d[i] : spread(0.0f);
             if (!is_first) FOR(i, D) at->d_stream[i] = stream[i];
             if (COMPRESS) {
                 if (LAYERS > 1) FOR(i, D) stream[i] = at->stream[i];
@@ -974,7 +974,7 @@ DEVICE void back_to_stream(const Shared& s, Example* own) {
 // What a step takes from a weight, by its place among moments.
 DEVICE void move(const Shared& s, int i, float rate, float change) {
 #if defined(__CUDACC__)
-    i = place<RD, RI>(i);
+    i = slot<RD, RI>(i);
 #endif
     s.weight[i] -= WEIGHT_DECAY > 0.0f ? change + rate * WEIGHT_DECAY * s.weight[i] : change;
 }
@@ -1138,9 +1138,9 @@ DEVICE void train(
     Shared s = lay_out(memory);
     const long long at_lane = (long long)lane * PARAMS;
     EACH(i, PARAMS) {
-        s.weight[place<RD, RI>(i)] = weights[at_lane + i];
-        s.mean[place<GD, GI>(i)] = means[at_lane + i];
-        s.square[place<GD, GI>(i)] = squares[at_lane + i];
+        s.weight[slot<RD, RI>(i)] = weights[at_lane + i];
+        s.mean[slot<GD, GI>(i)] = means[at_lane + i];
+        s.square[slot<GD, GI>(i)] = squares[at_lane + i];
     }
     SYNC;
     // Padding beyond the last head and neuron stays zero.
@@ -1223,9 +1223,9 @@ DEVICE void train(
         SYNC;
     }
     EACH(i, PARAMS) {
-        weights[at_lane + i] = s.weight[place<RD, RI>(i)];
-        means[at_lane + i] = s.mean[place<GD, GI>(i)];
-        squares[at_lane + i] = s.square[place<GD, GI>(i)];
+        weights[at_lane + i] = s.weight[slot<RD, RI>(i)];
+        means[at_lane + i] = s.mean[slot<GD, GI>(i)];
+        squares[at_lane + i] = s.square[slot<GD, GI>(i)];
     }
 }
 

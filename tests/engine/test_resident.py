@@ -110,12 +110,12 @@ def test_a_kernel_trains_as_xla(task, architecture, method, flags, monkeypatch):
 
 @compiler
 def test_a_kernel_of_padded_models_trains_each_as_alone():
-    runs = [mb.Run(task=LISTED, architecture=x, method=EXACT) for x in (NARROW, BOTH)]
-    runs[1] = dataclasses.replace(runs[1], architecture=BOTH.replace(activation="gelu"))
+    deep = [x.replace(n_layers=2) for x in (NARROW, BOTH.replace(activation="gelu"))]
+    runs = [mb.Run(task=LISTED, architecture=x, method=MUON) for x in deep]
     (loss_RxC, _), state = train(runs)
-    # Equal inputs give equal bits.
-    (again_RxC, _), _ = train(runs)
-    np.testing.assert_array_equal(again_RxC, loss_RxC)
+    # Equal inputs give equal bits, whatever else trains.
+    (again_RxC, _), _ = train(runs[::-1])
+    np.testing.assert_array_equal(again_RxC[::-1], loss_RxC)
     for i, run in enumerate(runs):
         (alone_RxC, _), _ = train([run])
         np.testing.assert_allclose(loss_RxC[i], alone_RxC[0], rtol=2e-5)
