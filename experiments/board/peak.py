@@ -57,7 +57,7 @@ EDGES = {
     "attention alone": ((0.25, 0.5, 1.0), (0.25, 0.375, 0.5, 0.75)),
     "MLP": ((7.0, 10.0, 14.0), (0.5, 0.625, 0.75)),
 }
-EDGE_TABLES = {1024: 8, 2048: 6, 4096: 6, 8192: 4}
+EDGE_TABLES = {1024: 8, 2048: 6, 4096: 6}
 
 
 def main_shapes(budget: int) -> Iterator[Architecture]:
