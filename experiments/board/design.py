@@ -104,14 +104,24 @@ def designs(budget: int) -> list[Design]:
     ]
 
 
-def _fit(shape: Architecture, design: Design) -> Architecture:
-    """A shape of the board in a design: as wide as its vocabulary allows, of as many parameters.
+def _shapes(design: Design) -> dict[Architecture, None]:
+    """The board's shapes in a design; where a width is no whole number, those of both beside it."""
+    found: dict[Architecture, None] = {}
+    for shape in peak.main_shapes(design.budget):
+        of: Any = shape
+        width = of.d_model * families.VOCAB_SIZES[design.budget] / design.vocab_size
+        for each in (math.floor(width), math.ceil(width)):
+            found[_fit(shape, design, max(2, each))] = None
+    return found
+
+
+def _fit(shape: Architecture, design: Design, width: int) -> Architecture:
+    """A shape of the board in a design and of another width, of as many parameters.
 
     Embeddings, and heads beside an MLP, take about the share of the parameters that they have in
     the board's shape.
     """
     of: Any = shape
-    width = max(2, int(of.d_model * families.VOCAB_SIZES[design.budget] / design.vocab_size + 0.5))
     d_head = max(1, round(of.d_head * width / of.d_model))
     new = shape.replace(d_model=width, d_head=d_head, n_layers=design.n_layers)
     task = design.task(64)
@@ -132,7 +142,7 @@ def _fit(shape: Architecture, design: Design) -> Architecture:
 
 
 def _runs_of(design: Design) -> Iterator[Run]:
-    for shape in dict.fromkeys(_fit(x, design) for x in peak.main_shapes(design.budget)):
+    for shape in _shapes(design):
         for load, rate, seed in itertools.product(LOADS, LEARNING_RATES, range(TABLES)):
             n_sequences = round(load * design.budget / math.log2(design.vocab_size))
             yield Run(
