@@ -1,11 +1,13 @@
 """Strict JAX for all tests, and the small runs that many of them share."""
 
+import collections
 import dataclasses
 import sys
 import threading
 
 import jax
 import pytest
+from jax._src import compiler
 from jax._src.interpreters import mlir
 
 import memobench
@@ -40,6 +42,29 @@ def _share_context():
 
 
 mlir.make_ir_context = _share_context
+
+# Many tests make the same program anew, from functions of their own: its text is compiled once. A
+# JAX that has no function of this name compiles all.
+_compile = getattr(compiler, "backend_compile_and_load", None)
+_compiled: collections.OrderedDict = collections.OrderedDict()
+MOST_COMPILED = 512
+
+
+def _compile_once(backend, module, devices, options, callbacks):
+    if callbacks or backend.platform != "cpu":
+        return _compile(backend, module, devices, options, callbacks)
+    text, ids = mlir.module_to_bytecode(module), tuple(device.id for device in devices)
+    key = text, ids, options.SerializeAsString()
+    made = _compiled.get(key)
+    if made is None:
+        made = _compiled[key] = _compile(backend, module, devices, options, callbacks)
+        if len(_compiled) > MOST_COMPILED:
+            _compiled.popitem(last=False)
+    return made
+
+
+if _compile is not None:
+    compiler.backend_compile_and_load = _compile_once
 
 
 @pytest.fixture

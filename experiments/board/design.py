@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import scipy.stats
+import scipy
 
 from memobench.board import capacity_summary, families
 from memobench.common.notation import pluralize

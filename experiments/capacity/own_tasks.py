@@ -20,7 +20,7 @@ import numpy as np
 from memobench.common.errors import require
 from memobench.core.columns import integer
 from memobench.core.spec import kind
-from memobench.tasks.tokens import Fresh, TokenTask, sample_contexts
+from memobench.tasks.tokens import Array, Fresh, TokenTask, sample_contexts
 
 
 @kind("factual_recall")
@@ -78,7 +78,7 @@ class FactualRecall(TokenTask):
         """The answers are the first tokens."""
         return self.n_relations * self.n_answers
 
-    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def sample_next(self, key: jax.Array) -> tuple[Array, Array]:
         """The answer of every fact, int32 (T, 1), and its probability, 1, float32 (T, 1)."""
         shape = (self.n_examples, 1)
         relation_Tx1 = np.arange(self.n_examples, dtype=np.int32)[:, None] % self.n_relations
@@ -87,7 +87,7 @@ class FactualRecall(TokenTask):
             shape, np.float32
         )
 
-    def sample_sequences(self, key: jax.Array, next_TxK: jax.Array) -> jax.Array:
+    def sample_sequences(self, key: jax.Array, next_TxK: Array) -> jax.Array:
         """tokens_TxS in which the facts are evaluated, one sequence each."""
         del next_TxK
         fact_T = np.arange(self.n_examples, dtype=np.int32)

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy.special
-import scipy.stats
+import scipy
 
 from memobench.analysis.grouping import find_varying, group_rows
 from memobench.analysis.seeds import CONFIDENCE, chance
@@ -21,7 +20,7 @@ from memobench.store.rows import configuration
 
 REPLICATES = 1024  # Sobol's points are even for powers of two.
 MIN_SEEDS = 3  # Fewer say too little about their spread.
-NORMAL = float(scipy.stats.norm.ppf(0.5 + CONFIDENCE / 2))
+NORMAL = float(scipy.special.ndtri(0.5 + CONFIDENCE / 2))
 # Exponents of steps by which a limit may be approached. Slower approaches cannot be told from
 # growth without a limit by a few numbers of steps.
 APPROACHES = np.geomspace(0.15, 3, 40)
@@ -170,7 +169,7 @@ def _gaussian_weights(n: int) -> np.ndarray:
     if n == 0:
         return np.zeros((REPLICATES, 0))
     points = scipy.stats.qmc.Sobol(n, seed=0).random(REPLICATES)
-    weight_BxS = scipy.stats.norm.ppf(points)
+    weight_BxS = scipy.special.ndtri(points)
     weight_BxS.flags.writeable = False
     return weight_BxS
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import scipy.stats
+import scipy
 
 from memobench.analysis import estimates, statistics
 from memobench.analysis import seeds as analysis

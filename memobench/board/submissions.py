@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import scipy.stats
+import scipy
 
 from memobench import certificates
 from memobench.board import copies

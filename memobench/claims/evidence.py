@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from memobench.analysis.statistics import CONFIDENCE, MIN_SEEDS, NORMAL, bonferroni_factor, interval
 from memobench.claims.claim import FAILS, HOLDS, UNDECIDED, Finding, Fit
@@ -19,7 +19,7 @@ SEVERITY = (FAILS, UNDECIDED, HOLDS)
 _MOST = 10_000
 # An interval excludes an edge with 80% chance if the truth lies half an interval and so many
 # standard errors away from it.
-_POWER = float(scipy.stats.norm.ppf(0.8))
+_POWER = float(scipy.special.ndtri(0.8))
 
 Region = tuple[float, float]  # Closed: both ends belong to it.
 # "Above 0" starts at the least positive number, so that a tie is not inside.

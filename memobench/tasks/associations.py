@@ -11,7 +11,7 @@ import numpy as np
 
 from memobench import theory
 from memobench.core.spec import kind
-from memobench.tasks.tokens import SampledTask
+from memobench.tasks.tokens import Array, SampledTask
 
 
 @kind("associations")
@@ -20,7 +20,7 @@ class Associations(SampledTask):
 
     theorems: ClassVar[dict] = {theory.PROPOSITION_3: theory.always}
 
-    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def sample_next(self, key: jax.Array) -> tuple[Array, Array]:
         """The next token of every sequence, int32 (T, 1), and its probability, 1."""
         shape = (self.n_examples, 1)
         next_TxK = jax.random.randint(key, shape, 0, self.vocab_size, jnp.int32)

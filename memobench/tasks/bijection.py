@@ -15,7 +15,7 @@ import numpy as np
 from memobench.common.errors import require
 from memobench.core.columns import flag, integer
 from memobench.core.spec import kind
-from memobench.tasks.tokens import TokenTask
+from memobench.tasks.tokens import Array, TokenTask
 
 
 @kind("bijection")
@@ -74,10 +74,10 @@ class Bijection(TokenTask):
         """The first tokens are a smaller bijection, unless answers are drawn."""
         return "its answers are a permutation; set permuted=False" if self.permuted else ""
 
-    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def sample_next(self, key: jax.Array) -> tuple[Array, Array]:
         """The answer of every token, int32 (N, 1), and its probability, 1, float32 (N, 1)."""
         shape = (self.n_examples, 1)
-        token_N = np.arange(self.n_examples, dtype=np.int32)
+        token_N: Any = np.arange(self.n_examples, dtype=np.int32)
         if self.permuted:
             token_N = jax.random.permutation(key, token_N)
         return token_N[:, None] % self.n_outputs, np.ones(shape, np.float32)

@@ -4,6 +4,8 @@ Dana, Pydi & Chevaleyre (2025), section on the distribution task: d_KL(pi, T) is
 prior of KL(pi(.|t) || softmax T(t)).
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from memobench.common.errors import require
 from memobench.core.columns import choice, integer, number
 from memobench.core.spec import kind
-from memobench.tasks.tokens import SampledTask
+from memobench.tasks.tokens import Array, SampledTask
 
 
 @kind("distributions")
@@ -57,7 +59,7 @@ class Distributions(SampledTask):
         """True where every sequence has a single next token."""
         return self.n_next == 1
 
-    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def sample_next(self, key: jax.Array) -> tuple[Array, Array]:
         """next_TxK, int32, distinct within a sequence, and probability_TxK, float32, falling."""
         n_examples, parameter = self.n_examples, self.conditional_parameter
         tokens_key, weights_key = jax.random.split(key)
@@ -65,7 +67,7 @@ class Distributions(SampledTask):
         random_TxN = jax.random.uniform(tokens_key, (n_examples, self.vocab_size))
         next_TxK = jax.lax.top_k(random_TxN, self.n_next)[1].astype(jnp.int32)
         if parameter is None:
-            weight_TxK = np.ones((n_examples, self.n_next), np.float32)
+            weight_TxK: Any = np.ones((n_examples, self.n_next), np.float32)
         elif self.conditional == "power_law":
             rank_K = jnp.arange(1, self.n_next + 1, dtype=jnp.float32)
             weight_TxK = jnp.tile(rank_K**-parameter, (n_examples, 1))

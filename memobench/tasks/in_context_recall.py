@@ -19,7 +19,7 @@ import numpy as np
 from memobench.common.errors import require
 from memobench.core.columns import integer
 from memobench.core.spec import kind
-from memobench.tasks.tokens import Fresh, TokenTask, sample_contexts
+from memobench.tasks.tokens import Array, Fresh, TokenTask, sample_contexts
 
 
 @kind("in_context_recall")
@@ -74,13 +74,13 @@ class InContextRecall(TokenTask):
         """Neither memorized nor bits: nothing is memorized."""
         return ("accuracy", "accuracy_protocol", "loss")
 
-    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def sample_next(self, key: jax.Array) -> tuple[Array, Array]:
         """The answer of every example, int32 (T, 1), and its probability, 1, float32 (T, 1)."""
         del key
         example_Tx1 = np.arange(self.n_examples, dtype=np.int32)[:, None]
         return example_Tx1 % self.n_outputs, np.ones((self.n_examples, 1), np.float32)
 
-    def sample_sequences(self, key: jax.Array, next_TxK: jax.Array) -> jax.Array:
+    def sample_sequences(self, key: jax.Array, next_TxK: Array) -> jax.Array:
         """tokens_TxS of an evaluation."""
         return sample_contexts(self.signature(), key, next_TxK[:, 0])
 

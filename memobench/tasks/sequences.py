@@ -15,7 +15,7 @@ import numpy as np
 
 from memobench.core.columns import integer
 from memobench.core.spec import kind
-from memobench.tasks.tokens import TokenTask
+from memobench.tasks.tokens import Array, TokenTask
 
 
 @kind("sequences")
@@ -42,17 +42,17 @@ class Sequences(TokenTask):
         """All tokens of all sequences."""
         return self.n_examples * self.context_length
 
-    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def sample_next(self, key: jax.Array) -> tuple[Array, Array]:
         """The token at every place, int32 (T, S, 1), and its probability, 1, float32 (T, S, 1)."""
         shape = (self.n_examples, self.context_length, 1)
         next_TxSxK = jax.random.randint(key, shape, 0, self.vocab_size, jnp.int32)
         return next_TxSxK, np.ones(shape, np.float32)
 
-    def sample_sequences(self, key: jax.Array, next_TxSxK: jax.Array) -> jax.Array:
+    def sample_sequences(self, key: jax.Array, next_TxSxK: Array) -> Array:
         """tokens_TxS: what is predicted is what is read."""
         del key
         return next_TxSxK[..., 0]
 
-    def sample_draws(self, n_draws: int) -> jax.Array:
+    def sample_draws(self, n_draws: int) -> Array:
         """draws_M: every sequence in turn, so that an epoch holds each equally often."""
         return np.arange(n_draws, dtype=np.int32) % self.n_examples

@@ -27,6 +27,9 @@ EVALUATED_AT_ONCE = 1024
 # A task computes the number of its sequences, N^S; beyond this many bits that takes too long.
 _MOST_BITS = 2**17
 
+# What is sampled is NumPy's where nothing is drawn: it needs no program.
+Array = jax.Array | np.ndarray
+
 
 class Instance(NamedTuple):
     """One instance of a task.
@@ -142,7 +145,7 @@ class TokenTask(Task):
                 f"n_sequences={n_sequences} exceeds {exceeded}; give at most {most}",
             )
 
-    def sample_next(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def sample_next(self, key: jax.Array) -> tuple[Array, Array]:
         """The tokens that may follow every sequence, and their probabilities.
 
         Args:
@@ -154,7 +157,7 @@ class TokenTask(Task):
         """
         raise NotImplementedError
 
-    def sample_sequences(self, key: jax.Array, next_TxK: jax.Array) -> jax.Array:
+    def sample_sequences(self, key: jax.Array, next_TxK: Array) -> Array:
         """tokens_TxS, distinct, uniformly drawn from all N^S; (0, S) where the task takes all."""
         del next_TxK
         vocab_size, length, n_sequences = self.vocab_size, self.context_length, self.n_sequences
@@ -172,7 +175,7 @@ class TokenTask(Task):
         """The batch of a step, from its key, where every step draws its own."""
         raise NotImplementedError
 
-    def sample_draws(self, n_draws: int) -> jax.Array:
+    def sample_draws(self, n_draws: int) -> Array:
         """draws_M, int32 in [0, n_examples): the training set, i.i.d. from the prior.
 
         Drawn from the task's seed alone, so that every run of an instance sees the same set.
@@ -188,19 +191,20 @@ class TokenTask(Task):
         next_TxK, probability_TxK = self.sample_next(keys[0])
         tokens_TxS = self.sample_sequences(keys[2], next_TxK)
         prior_T = self._sample_prior(keys[1])
-        return jax.device_put(Instance(next_TxK, probability_TxK, prior_T, tokens_TxS))
+        sampled: Any = next_TxK, probability_TxK, prior_T, tokens_TxS
+        return jax.device_put(Instance(*sampled))
 
     def shapes(self) -> Any:
         return _shapes(self.signature())
 
-    def _sample_prior(self, key: jax.Array) -> jax.Array:
+    def _sample_prior(self, key: jax.Array) -> Array:
         if self.zipf_exponent is None:
             return np.full(self.n_examples, 1 / self.n_examples, np.float32)
         rank_T = jax.random.permutation(key, self.n_examples) + 1
         weight_T = rank_T.astype(jnp.float32) ** -self.zipf_exponent
         return weight_T / weight_T.sum()
 
-    def tokens(self, instance: Instance, example: jax.Array) -> jax.Array:
+    def tokens(self, instance: Instance, example: Array) -> Any:
         """tokens_S of the example with this index; elementwise on any leading shape."""
         if not self.is_listed:
             return tokens_of(example, self.vocab_size, self.context_length)
@@ -226,7 +230,7 @@ class TokenTask(Task):
             yield "the probabilities that sample_next gives do not sum to 1; divide by their sum"
         yield from super().faults(data)
 
-    def inputs(self, data: Instance, example: jax.Array) -> tuple[jax.Array]:
+    def inputs(self, data: Instance, example: Array) -> tuple[Array]:
         return (self.tokens(data, example),)
 
     def objective(
@@ -418,12 +422,12 @@ def _shapes(task: TokenTask) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def sample_contexts(task: Any, key: jax.Array, asked_B: jax.Array) -> jax.Array:
+def sample_contexts(task: Any, key: jax.Array, asked_B: Array) -> jax.Array:
     """tokens_BxS, the contexts that a task draws, by one program instead of many."""
     return task.contexts(key, asked_B)
 
 
-def tokens_of(example: jax.Array, vocab_size: int, context_length: int) -> jax.Array:
+def tokens_of(example: Array, vocab_size: int, context_length: int) -> Array:
     """tokens_S of the example with this index; works elementwise on any leading shape.
 
     >>> tokens_of(jnp.asarray(7), vocab_size=5, context_length=2).tolist()

@@ -127,14 +127,15 @@ _CERTIFICATE = {
 # Published pages are made anew from their own rows (test_published_pages): one of every kind of
 # figure, and what is not published, are made here.
 _KINDS = {type(found.figure): name for name, found in reversed(EXPERIMENTS.items())}
+# Of these there are pages in tests of their own.
+_HAVE_PAGES = {"board/design", "constructions/promised"}
 _REPORTED = {*_KINDS.values(), *(EXPERIMENTS.keys() - published.experiments_of("quick"))}
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        # Its effects take long, and tests of the design have a page of them.
-        pytest.param(name, marks=[pytest.mark.slow] * (name == "board/design"))
+        pytest.param(name, marks=[pytest.mark.slow] * (name in _HAVE_PAGES))
         for name in sorted(_REPORTED)
     ],
 )
