@@ -105,7 +105,7 @@ def designs(budget: int) -> list[Design]:
 
 
 def _shapes(design: Design) -> dict[Architecture, None]:
-    """The board's shapes in a design; where a width is no whole number, those of both beside it."""
+    """The board's shapes in a design; of a width between two whole numbers, those of both."""
     found: dict[Architecture, None] = {}
     for shape in peak.main_shapes(design.budget):
         of: Any = shape

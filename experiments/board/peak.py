@@ -157,8 +157,8 @@ class Peaks(Drawing):
         found = name_peaks(table)
         if found.empty:
             return []
-        rate = peak.TRAINING.learning_rate
-        rates = ", ".join(f"{rate * factor:g}" for factor in peak.RATE_FACTORS)
+        tried = sorted(set(map(tuple, found["rates"])))
+        rates = " or ".join(", ".join(f"{rate:g}" for rate in each) for each in tried)
         lines, names = ratios(found), set(found["name"])
         left_out = names - {*select_drawn(found)["name"]}
         return [

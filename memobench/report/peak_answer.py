@@ -29,8 +29,9 @@ def name_peaks(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of `board.peak.peaks`, with the names and edges of the table's runs.
 
     Returns:
-      Also the columns name, of the family in plain words, and edge_of_sizes and edge_of_rates, True
-      where the best set size or learning rate is the lowest or highest tried.
+      Also the columns name, of the family in plain words, rates, the learning rates tried, and
+      edge_of_sizes and edge_of_rates, True where the best set size or learning rate is the lowest
+      or highest tried.
     """
     found, known = peaks(table), {}
     runs: list[Any] = table[table["method"] == Peak.name].to_dict("records")
@@ -46,6 +47,7 @@ def name_peaks(table: pd.DataFrame) -> pd.DataFrame:
     pairs = list(zip(rows, of_rows, strict=True))
     return found.assign(
         name=[name for name, _ in of_rows],
+        rates=[rates for _, rates in of_rows],
         edge_of_sizes=[row["n_examples"] in _ends(row["sizes"]) for row in rows],
         edge_of_rates=[row["learning_rate"] in _ends(rates) for row, (_, rates) in pairs],
     )
