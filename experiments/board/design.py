@@ -342,7 +342,7 @@ class Effects(Drawing):
         by_budget = split_budgets(ratios(table))
         styles = styles_of(COMPARED)
         n = max(1, len(by_budget))
-        figure, (axes,) = subplots(1, n, (4 + 6 * n, 8), sharey=True, sharex=True)
+        figure, (axes,) = subplots(1, n, (2 + 7 * n, 8), sharex=True)
         for axis, (budget, log_ratio) in zip(axes, by_budget.items(), strict=False):
             labels: list[str] = []
             for offset, (name, (_, heads)) in enumerate(COMPARED.items()):
@@ -365,11 +365,10 @@ class Effects(Drawing):
             axis.xaxis.set_major_formatter("{x:g}")
             axis.minorticks_off()
             counts = " or ".join(map(str, sorted(set(log_ratio[[*COMPARED]].count()))))
-            said = f"{counts} of {len(log_ratio)} designs without failed trainings"
-            axis.set_title(f"{budget:,} parameters: {said}")
-            axis.set_xlabel("bits per parameter / the MLP's; ticks are single designs")
+            axis.set_title(f"{budget:,} parameters, {counts} designs in which none failed")
+            axis.set_xlabel("bits / the MLP's; ticks are single designs")
+            axis.invert_yaxis()
         if by_budget:
-            axes[0].invert_yaxis()
             figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         figure.suptitle(experiment.title)
         return figure
@@ -391,8 +390,9 @@ class Effects(Drawing):
                 "some bits, the more its trainings vary. Intervals (95%) are made of the spread of "
                 "designs that the choices, one by one, do not explain. They cover pairs of choices "
                 "and label tables, not the shapes, which are those of the board scaled to each "
-                "vocabulary. *p*: that all levels of a choice have equal ratios. Under Zipf's law "
-                "bits are weighted by how often each is asked.",
+                "vocabulary, of both whole widths beside a scaled one. *p*: that all levels of a "
+                "choice have equal ratios. Under Zipf's law bits are weighted by how often each is "
+                "asked.",
                 "### By size of set",
                 tables.markdown(_format_loads(table), {}),
             ]
@@ -427,13 +427,14 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
 
 
 def headline(by_budget: Mapping[int, pd.DataFrame]) -> str:
-    """A sentence on attention alone over MLP in the designs of the largest budget."""
-    budget = max(by_budget)
-    log_ratio = by_budget[budget]
-    every, _, both = (effects(log_ratio, name).iloc[0] for name in COMPARED)
+    """A sentence on attention over MLP in the designs of each budget."""
+    found = [[effects(x, name).iloc[0] for name in COMPARED] for x in by_budget.values()]
+    designs = [f"{every['designs']} other designs" for every, _, _ in found]
+    budgets = [f"{n} at {budget:,}" for n, budget in zip(designs, by_budget, strict=True)]
+    ratio, both = (" and ".join(_interval(each[i]) for each in found) for i in (0, 2))
     return (
-        f"Over {every['designs']} other designs at {budget:,} (vocabulary, context, steps, "
-        f"optimiser) the ratio of bits is {_interval(every)}, of attention + MLP {_interval(both)}."
+        f"Over {' and '.join(budgets)} (vocabulary, context, steps, optimiser) the ratio of bits "
+        f"is {ratio}, of attention + MLP {both}."
     )
 
 
