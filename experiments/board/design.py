@@ -52,6 +52,8 @@ LEARNING_RATES = (0.01, 0.03, 0.1)
 # Label tables: the best set size and learning rate on the others count on each.
 TABLES = 2
 _STEPS_PER_EPOCH = 64
+# The share of the budget by which a shape may miss it, where another does so less.
+_MISSED = 0.06
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,15 +106,25 @@ def designs(budget: int) -> list[Design]:
     ]
 
 
-def _shapes(design: Design) -> dict[Architecture, None]:
-    """The board's shapes in a design; of a width between two whole numbers, those of both."""
+def _shapes(design: Design) -> list[Architecture]:
+    """The board's shapes in a design; of a width between two whole numbers, those of both.
+
+    A shape that misses the budget is left out where the other does so less.
+    """
     found: dict[Architecture, None] = {}
     for shape in peak.main_shapes(design.budget):
         of: Any = shape
         width = of.d_model * families.VOCAB_SIZES[design.budget] / design.vocab_size
-        for each in (math.floor(width), math.ceil(width)):
-            found[_fit(shape, design, max(2, each))] = None
-    return found
+        both = [_fit(shape, design, max(2, x)) for x in (math.floor(width), math.ceil(width))]
+        missed = [abs(_n_params(x, design) / design.budget - 1) for x in both]
+        most = max(_MISSED, min(missed))
+        found |= {x: None for x, by in zip(both, missed, strict=True) if by <= most}
+    return list(found)
+
+
+def _n_params(shape: Architecture, design: Design) -> int:
+    task = design.task(64)
+    return models.count_parameters(shape.module_for(task), task.context_length)[0]
 
 
 def _fit(shape: Architecture, design: Design, width: int) -> Architecture:
@@ -124,11 +136,6 @@ def _fit(shape: Architecture, design: Design, width: int) -> Architecture:
     of: Any = shape
     d_head = max(1, round(of.d_head * width / of.d_model))
     new = shape.replace(d_model=width, d_head=d_head, n_layers=design.n_layers)
-    task = design.task(64)
-
-    def count(size: str, n: int) -> int:
-        module = new.replace(**{size: n}).module_for(task)
-        return models.count_parameters(module, task.context_length)[0]
 
     has_mlp = of.side[0] != capacity_summary.SIDES[0]
     size = "d_mlp" if has_mlp else "n_heads"
@@ -137,7 +144,7 @@ def _fit(shape: Architecture, design: Design, width: int) -> Architecture:
         left = (design.budget - 2 * design.vocab_size * width) / design.n_layers
         n_heads = left * heads / (heads + neurons) / (4 * width * d_head)
         new = new.replace(n_heads=max(1, round(n_heads)))
-    one, two = count(size, 1), count(size, 2)
+    one, two = (_n_params(new.replace(**{size: n}), design) for n in (1, 2))
     return new.replace(**{size: max(1, 1 + round((design.budget - one) / (two - one)))})
 
 
@@ -176,7 +183,7 @@ COMPARED = {
 }
 # Ratios that the figure's axis is marked with.
 _TICKS = (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 1.8)
-_SETTING = ["heads", "d_model", "n_heads", "load", "learning_rate"]
+_SETTING = ["heads", "d_model", "d_head", "n_heads", "d_mlp", "load", "learning_rate"]
 
 
 def known_bits(table: pd.DataFrame) -> pd.DataFrame:

@@ -103,7 +103,9 @@ def test_a_label_table_does_not_choose_the_setting_in_which_it_counts():
                 "learning_rate": 0.1,
                 "task_seed": k,
                 "d_model": 3,
+                "d_head": 3,
                 "n_heads": 2,
+                "d_mlp": 0,
                 "bits_per_parameter": x,
             }
             for load, by_table in ((1.0, (1.0, 5.0)), (2.0, (2.0, 2.0)))
