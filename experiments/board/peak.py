@@ -4,8 +4,7 @@
 model holds: there training settles for fewer bits than at its best size. Here the six main families
 learn sets of up to six sizes at four learning rates, every setting on the same label tables, and
 the most is their capacity, by which the board ranks. Shapes are those of `board/typical`, which
-were chosen on sets as large as the budget. Preset `entries` has all other families, `edges` rates
-and sizes beyond these for the main families whose best are the lowest or highest tried.
+were chosen on sets as large as the budget. Preset `entries` has all other families.
 
 Expected: the most lies where some 95% are known, at half to three quarters of the parameters, and
 attention alone gains more by it than the MLP.
@@ -17,7 +16,6 @@ attention alone gains more by it than the MLP.
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +27,6 @@ from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.board import shapes, typical
-from memobench.methods.peak import Peak
 from memobench.methods.thresholds import FAILING
 from memobench.report import tables
 from memobench.report.answer import WIDE
@@ -49,15 +46,6 @@ PRESETS = {
 _COLUMNS, _DRAWN = 3, 6
 # At which all other families of the board are measured as well.
 ENTRIES = (256, 512, 1024, 2048)
-
-
-# Beyond the learning rates of all: factors of it, and sizes over parameters, for wide heads, whose
-# best rate is the lowest, and for the MLP, whose best is the highest; label tables of each budget.
-EDGES = {
-    "attention alone": ((0.25, 0.5, 1.0), (0.25, 0.375, 0.5, 0.75)),
-    "MLP": ((7.0, 10.0, 14.0), (0.5, 0.625, 0.75)),
-}
-EDGE_TABLES = {1024: 8, 2048: 6, 4096: 6}
 
 
 def main_shapes(budget: int) -> Iterator[Architecture]:
@@ -86,24 +74,6 @@ def runs(
     for budget in budgets:
         for shape in of(budget):
             yield board.run(shape, budget)
-
-
-def edges(budget: int) -> Iterator[Run]:
-    """Wide heads of attention alone, and the forms of the MLP, at the rates of EDGES."""
-    for shape in main_shapes(budget):
-        side, heads = shape.side
-        if (side, heads) == (capacity_summary.SIDES[0], "narrow") or side not in EDGES:
-            continue
-        factors, shares = EDGES[side]
-        sizes = [round(share * budget) for share in shares]
-        method = Peak(
-            training=peak.TRAINING,
-            shares=tuple(size / sizes[-1] for size in sizes),
-            rate_factors=factors,
-            tables=EDGE_TABLES[budget],
-        )
-        task = peak.task(budget).replace(n_sequences=sizes[-1])
-        yield Run(task=task, architecture=shape, method=method)
 
 
 def _entry() -> Iterator[Run]:
@@ -262,7 +232,6 @@ EXPERIMENT = Experiment(
     | {
         "entries": functools.partial(runs, ENTRIES, entries),
         "entry": _entry,
-        "edges": lambda: itertools.chain.from_iterable(map(edges, EDGE_TABLES)),
     },
     left_out="the budget of 1,024 parameters",
     figure=Peaks(),

@@ -100,13 +100,13 @@ def time_calls(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, whose calls `call_timed` times."""
 
     @functools.wraps(function)
-    def timed(*arguments: Any) -> Any:
+    def call(*arguments: Any) -> Any:
         started = time.perf_counter()
         made = function(*arguments)
         _SPENT.seconds = time.perf_counter() - started
         return made
 
-    return timed
+    return call
 
 
 def call_timed(cached: Callable[..., Any], *shape: Any) -> tuple[Any, float]:
