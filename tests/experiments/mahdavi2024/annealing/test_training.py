@@ -44,7 +44,7 @@ DEEP = (
 )
 
 
-@pytest.mark.parametrize("name", ["mixed", "deep"])
+@pytest.mark.parametrize("name", ["mixed", pytest.param("deep", marks=pytest.mark.slow)])
 def test_packed_equals_alone(name, request):
     packed, runs = request.getfixturevalue(name), {"mixed": MIX, "deep": DEEP}[name]
     for i, run in enumerate(runs[:2]):
