@@ -43,11 +43,12 @@ def name_peaks(table: pd.DataFrame) -> pd.DataFrame:
             of = capacity_summary.family(run), " ".join(architecture.shown_sizes), run["n_params"]
             known[of] = display_name(architecture), rates
     rows: list[Any] = found.to_dict("records")
-    of_rows = [known[row["family"], row["entry"], row["n_params"]] for row in rows]
+    of_rows: list[Any] = [known[row["family"], row["entry"], row["n_params"]] for row in rows]
+    tried: Any = [rates for _, rates in of_rows]
     pairs = list(zip(rows, of_rows, strict=True))
     return found.assign(
         name=[name for name, _ in of_rows],
-        rates=[rates for _, rates in of_rows],
+        rates=tried,
         edge_of_sizes=[row["n_examples"] in _ends(row["sizes"]) for row in rows],
         edge_of_rates=[row["learning_rate"] in _ends(rates) for row, (_, rates) in pairs],
     )
