@@ -372,7 +372,7 @@ class Effects(Drawing):
             axis.xaxis.set_major_formatter("{x:g}")
             axis.minorticks_off()
             counts = " or ".join(map(str, sorted(set(log_ratio[[*COMPARED]].count()))))
-            axis.set_title(f"{budget:,} parameters, {counts} designs in which none failed")
+            axis.set_title(f"{budget:,} parameters, {counts} designs")
             axis.set_xlabel("bits / the MLP's; ticks are single designs")
             axis.invert_yaxis()
         if by_budget:
@@ -436,12 +436,12 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
 def headline(by_budget: Mapping[int, pd.DataFrame]) -> str:
     """A sentence on attention over MLP in the designs of each budget."""
     found = [[effects(x, name).iloc[0] for name in COMPARED] for x in by_budget.values()]
-    designs = [f"{every['designs']} other designs" for every, _, _ in found]
-    budgets = [f"{n} at {budget:,}" for n, budget in zip(designs, by_budget, strict=True)]
+    designs = " and ".join(str(every["designs"]) for every, _, _ in found)
+    budgets = " and ".join(f"{budget:,}" for budget in by_budget)
     ratio, both = (" and ".join(_interval(each[i]) for each in found) for i in (0, 2))
     return (
-        f"Over {' and '.join(budgets)} (vocabulary, context, steps, optimiser) the ratio of bits "
-        f"is {ratio}, of attention + MLP {both}."
+        f"Over {designs} other designs at {budgets} (vocabulary, context, steps, optimiser) the "
+        f"ratio of bits is {ratio}, of attention + MLP {both}."
     )
 
 
