@@ -143,10 +143,7 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
     experiment = EXPERIMENTS["board/design"]
     assert "over 36 designs, attention alone holds 1.20" in experiment.figure.answer(table)
     said = design.headline(design.split_budgets(design.ratios(table)))
-    assert said.startswith(
-        "Over 36 other designs at 512 (vocabulary, context, steps, optimiser) the ratio of bits is "
-        "1.20 "
-    )
+    assert said.startswith("Over 36 other designs at 512 attention alone knows 1.20 ")
     sections = experiment.figure.sections(table)
     assert sections[-1].count("\n") == 1 + len(design.LOADS)
     figure = experiment.figure.draw(experiment, "quick", table)
