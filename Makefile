@@ -2,7 +2,7 @@
 #                       on a GPU with more of it
 # make gpu              a GPU at hand for a while (MINUTES=15): what is right and fast there, the
 #                       board, points of papers; the same command goes on where it stopped
-# make test             the tests of the code, some six minutes on two CPU cores
+# make test             the tests of the code, five to six minutes on two CPU cores
 # make test-published   makes published pages, boards and certificates again, and compares
 # make test-accelerators  what programs ask of accelerators and of many devices, seen on a CPU
 # make test-isa         what rests on rounding, as CPUs without AVX-512 and without AVX compute it,
