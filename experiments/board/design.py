@@ -136,7 +136,6 @@ def _fit(shape: Architecture, design: Design, width: int) -> Architecture:
     of: Any = shape
     d_head = max(1, round(of.d_head * width / of.d_model))
     new = shape.replace(d_model=width, d_head=d_head, n_layers=design.n_layers)
-
     has_mlp = of.side[0] != capacity_summary.SIDES[0]
     size = "d_mlp" if has_mlp else "n_heads"
     if has_mlp and of.n_heads > 1:

@@ -229,10 +229,7 @@ EXPERIMENT = Experiment(
     name="board/peak",
     title="Bits per parameter against the size of the set",
     presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()}
-    | {
-        "entries": functools.partial(runs, ENTRIES, entries),
-        "entry": _entry,
-    },
+    | {"entries": functools.partial(runs, ENTRIES, entries), "entry": _entry},
     left_out="the budget of 1,024 parameters",
     figure=Peaks(),
 )

@@ -54,18 +54,12 @@ def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
         and type(task).objective is TokenTask.objective
         and task.question == "next token"
         and not task.is_fresh
-        and _shape_of_answers(task) == (1,)
+        and task.shapes().next_TxK.shape[1:] == (1,)
         and not (task.only_asked or signature.trained or signature.keeps_best)
         and (anywhere or _was_measured(signature))
         and task.n_outputs == task.vocab_size
     )
     return module.kernel() if is_served else None
-
-
-@functools.lru_cache(maxsize=256)
-def _shape_of_answers(task: TokenTask) -> tuple[int, ...]:
-    """The shape of an example's next tokens; JAX takes milliseconds to infer it."""
-    return tuple(task.shapes().next_TxK.shape[1:])
 
 
 def _was_measured(signature: Signature) -> bool:

@@ -429,7 +429,8 @@ def _cuts(
         each_M = [padded_work(*row) for row in np.where(skips_P, size_MxP, padded).tolist()]
         return np.cumsum([0, *np.multiply(each_M, total)])
 
-    def work_until(stop: int, starts: slice, padded_P: np.ndarray) -> np.ndarray:
+    def sum_work(stop: int, starts: slice, padded_P: np.ndarray) -> np.ndarray:
+        """The work from each start to the stop, padded to these sizes."""
         skips_P = are_skipped_P(*padded_P.tolist())
         if not any(skips_P):
             return padded_work(*padded_P.tolist()) * (done_M[stop] - done_M[starts])
@@ -444,7 +445,7 @@ def _cuts(
         firsts = np.concatenate([[0], grows])
         all_work_M = np.concatenate(
             [
-                work_until(stop, slice(stop - end, stop - first), padded_MxP[first])
+                sum_work(stop, slice(stop - end, stop - first), padded_MxP[first])
                 for first, end in reversed([*itertools.pairwise([*firsts, stop])])
             ]
         )
