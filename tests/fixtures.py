@@ -15,20 +15,14 @@ from memobench import claims
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.methods.training import Training
+from memobench.numerics import lookup
 from memobench.tasks.associations import Associations
 from tests import registries, small
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# On a CPU, to trace what other platforms would do takes a fifth of all compiling.
-_platform_dependent = jax.lax.platform_dependent
-
-
-def _of_own_platform(*arguments, default=None, **forms):
-    return forms.get(jax.default_backend(), default)(*arguments)
-
-
-jax.lax.platform_dependent = _of_own_platform
+# What other platforms would do takes a third of all tracing.
+lookup.PLATFORM.set_global("cpu")
 
 # To make MLIR's context anew for every program takes as long as to compile the smallest. A JAX that
 # has no function of this name does so.
@@ -68,9 +62,10 @@ if _compile is not None:
 
 
 @pytest.fixture
-def every_platform(monkeypatch):
+def every_platform():
     """Programs have the forms of all platforms, as without these tests."""
-    monkeypatch.setattr(jax.lax, "platform_dependent", _platform_dependent)
+    with lookup.PLATFORM(None):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from memobench.certificates import Certificate
 from memobench.common import settings
 from memobench.common.errors import escape_unprintable, name_place, require
 from memobench.core.module import RUNS_BRIEFLY, Module
-from memobench.numerics import metrics, precision
+from memobench.numerics import lookup, metrics, precision
 
 # How weights are stored. Integers share a scale with the others of their block, which is counted:
 # of matrices as narrow as these models', a scale for every row would take more than the weights.
@@ -143,7 +143,8 @@ def outputs(certificate: Certificate, variables: Any, data: Any) -> np.ndarray:
     most = int(_MOST_FLOATS / max(module.activations(), 1))
     n_blocks = math.ceil(n_examples / min(max(most, 1), _MOST_EXAMPLES))
     block = math.ceil(n_examples / n_blocks)
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+    double, highest = jax.enable_x64(True), jax.default_matmul_precision("highest")
+    with double, highest, lookup.traced_for_here():
         variables, data = precision.cast((variables, data))
         forward = _forward(module, task.signature())
         found = []

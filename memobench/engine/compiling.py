@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 
 from memobench.engine import devices
+from memobench.numerics import lookup
 
 # Threads that want the same value wait for the one that makes it.
 _LOCKS: dict[Any, threading.Lock] = {}
@@ -121,7 +122,9 @@ def compile_stacked(
 ) -> Any:
     """The function of stacked runs compiled for these shapes; specs as those of `devices.jit`."""
     jitted = devices.jit(function, specs, donate_argnums=donate, compiler_options=options())
-    return jitted.lower(*arguments).compile()
+    with lookup.traced_for_here():
+        lowered = jitted.lower(*arguments)
+    return lowered.compile()
 
 
 class Part(NamedTuple):
