@@ -93,10 +93,15 @@ class Launcher:
         """Prepares for workers on a results folder. Raises UserError where that cannot be."""
         self._logs = folder / ".logs"
         self._logs.mkdir(exist_ok=True)
+        self._work_file = self._logs / f"work-{uuid.uuid4().hex[:8]}.pickle"
         self._started_mps = bool(self._gpus) and self.n_sharing > 1 and _start_mps()
 
     def start(self, work: Work, n: int) -> None:
         """Starts n further workers."""
+        # More than a pipe takes would wait here until a worker reads it, which may be in a queue.
+        if n > 0 and not self._work_file.exists():
+            self._work_file.write_bytes(pickle.dumps(work))
+        path = os.path.abspath(self._work_file)
         used = {place for place, _ in self._running.values()}
         command = [*self.words, sys.executable, "-c"]
         command += ["from memobench.runtime.launch import main; main()"]
@@ -113,7 +118,7 @@ class Launcher:
             self._running[child] = (place, log)
             assert child.stdin
             with contextlib.suppress(BrokenPipeError):  # How it ended is seen later.
-                child.stdin.write(pickle.dumps((self._cores(place), work, self._n_started)))
+                child.stdin.write(pickle.dumps((self._cores(place), path, self._n_started)))
                 child.stdin.flush()
             self._n_started += 1
 
@@ -140,6 +145,7 @@ class Launcher:
                 child.wait()
                 _close_input(child)
                 log.unlink(missing_ok=True)
+            self._work_file.unlink(missing_ok=True)
             if self._started_mps:
                 subprocess.run([_MPS], input=b"quit", check=False)
 
@@ -179,8 +185,12 @@ def _close_input(child: Any) -> None:
 
 
 def main() -> None:
-    """Does the work that standard input brings; ends when that closes, for its parent is gone."""
-    cores, work, number = pickle.load(sys.stdin.buffer)
+    """Does the work that standard input names; ends when that closes, for its parent is gone."""
+    cores, path, number = pickle.load(sys.stdin.buffer)
+    try:
+        work = pickle.loads(pathlib.Path(path).read_bytes())
+    except OSError as error:
+        sys.exit(f"results must be a folder that workers share, got {in_a_line(error)}")
     if cores:
         os.sched_setaffinity(0, cores)
 

@@ -35,6 +35,9 @@ POLL_SECONDS = 1.0
 # How many workers more than there are at a time may die while no run is done.
 RETRIES = 3
 
+# Why runs are given up whose workers end as if none were left.
+_NO_RESULT = "its workers ended without a result; results must be a folder that all of them share"
+
 _log = logging.getLogger("memobench")
 
 
@@ -233,7 +236,7 @@ class Watcher:
         self._packs, self._workspace, self._launcher = packs, workspace, launcher
         self._work, self._bar, self._lease = work, bar, lease
         # Workers that died since a run was done, and the reason of the last.
-        self._deaths, self._why = 0, "its workers ended without a result"
+        self._deaths, self._why = 0, _NO_RESULT
 
     @property
     def has_work(self) -> bool:
@@ -259,9 +262,13 @@ class Watcher:
         for run_id in new:
             del self.missing[run_id]
         self._deaths = 0 if new else self._deaths
-        for why in filter(None, ended):
-            self._deaths, self._why = self._deaths + 1, why
-            _log.warning("%s", why)
+        n_busy = self._count_busy(held)
+        for why in ended:
+            if why:
+                _log.warning("%s", why)
+            # One that found all runs leased is not dead.
+            if why or not (new or n_busy):
+                self._deaths, self._why = self._deaths + 1, why or _NO_RESULT
         failed = [x for x in held if _is_live(x, self._workspace.sweep, "failed")]
         for lease in failed:
             self._give_up(lease.run_ids, lease.about["error"])
@@ -272,6 +279,10 @@ class Watcher:
                 self._packs.append(pack)
             else:
                 self._bar.finish(pack)
+
+    def _count_busy(self, held: list[HeldLease]) -> int:
+        """The number of packs that workers of this sweep train."""
+        return sum(_is_live(x, self._workspace.sweep, "pack") for x in held)
 
     def _is_open(self, run_id: str) -> bool:
         return run_id in self.missing and run_id not in self.lost
@@ -296,6 +307,8 @@ class Watcher:
         if not free and not n_running:
             self._bar.wait_for(len(self.missing) - len(self.lost))
         elif self._deaths < n + RETRIES:
-            self._launcher.start(self._work, min(n - n_running, n_packs))
+            # Those that have only begun, or wait for a machine, will take packs, too.
+            n_idle = max(0, n_running - self._count_busy(held))
+            self._launcher.start(self._work, max(0, min(n - n_running, n_packs - n_idle)))
         elif not n_running:
             self._give_up(free, self._why)

@@ -49,9 +49,13 @@ class Killed(BaseException):
 
 
 class Threads(launch.Launcher):
-    """Workers in threads of this process; those whose turn is in `dying` end at once instead."""
+    """Workers in threads of this process; those whose turn is in `dying` end at once instead.
 
-    dying = ()
+    So do those in `idle`, as if nothing was left; all wait for `delay` seconds before they begin.
+    """
+
+    dying = idle = ()
+    delay = 0.0
 
     def __init__(self, n, words):
         super().__init__(n, words)
@@ -72,7 +76,9 @@ class Threads(launch.Launcher):
         try:
             if turn in self.dying:
                 raise Killed
-            work(turn)
+            time.sleep(self.delay)
+            if turn not in self.idle:
+                work(turn)
         except Killed:
             self.killed.add(turn)
 
@@ -124,6 +130,45 @@ def test_workers_that_never_begin_are_given_up(runs, run):
     assert Threads.last.n_started <= workers.RETRIES + 3
     assert Threads.last.closed
     assert len(run(runs, dying=())) == len(runs)
+
+
+def test_workers_that_see_another_folder_are_given_up(runs, run):
+    with pytest.raises(RunsFailed, match="results must be a folder that all of them share"):
+        run(runs, idle=range(1000))
+    assert workers.RETRIES + 2 <= Threads.last.n_started <= workers.RETRIES + 3
+    assert len(run(runs, idle=(0, 2))) == len(runs)
+
+
+def test_no_more_workers_start_than_packs_though_all_take_long_to_begin(runs, run):
+    assert len(run(runs, n=8, delay=0.3)) == len(runs)
+    assert Threads.last.n_started == len(packing.plan(runs, "cpu"))
+
+
+def test_a_worker_that_waits_for_a_machine_holds_up_no_other(tmp_path):
+    """Its work, of 200 kB, is more than a pipe takes."""
+    waits = tmp_path / "waits"
+    waits.write_text("#!/bin/sh\nexec sleep 600\n")
+    waits.chmod(0o700)
+    launcher = launch.Launcher(2, [str(waits)])
+    launcher.begin(tmp_path)
+    launcher.start(functools.partial(len, b"0" * 200_000), 2)
+    assert launcher.n_running == 2
+    launcher.close()
+    assert not list((tmp_path / ".logs").iterdir())
+
+
+def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path):
+    """As on a machine that has another of the same name."""
+    hides = tmp_path / "hides"
+    hides.write_text(f'#!/bin/sh\nrm {tmp_path}/.logs/*.pickle\nexec "$@"\n')
+    hides.chmod(0o700)
+    launcher = launch.Launcher(1, [str(hides)])
+    launcher.begin(tmp_path)
+    launcher.start(print, 1)
+    while not (ended := launcher.pop_ended()):
+        launcher.wait(0.05)
+    assert re.search("status 1: results must be a folder that workers share, got .*pickle", ended[0])
+    launcher.close()
 
 
 def test_a_pack_that_kills_its_workers_costs_no_other_run(runs, run, tmp_path, monkeypatch):
