@@ -31,8 +31,8 @@ PROCESSES ?= $(and $(CUDA),$(shell command -v nvidia-cuda-mps-control),8)
 ON ?=
 WORKERS = $(if $(PROCESSES),--processes=$(PROCESSES)) $(if $(ON),--on='$(ON)')
 
-# nvidia-smi names the newest CUDA its driver serves.
-CUDA := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1)
+# nvidia-smi names the newest CUDA its driver serves; JAX has none below 12.
+CUDA := $(filter-out 8 9 10 11,$(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1))
 # A GPU takes more in the same minutes: first all figures of Dana et al. (2025) at the paper's size.
 ifneq ($(CUDA),)
 PRESET ?= bench-gpu

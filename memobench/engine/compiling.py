@@ -54,10 +54,11 @@ def keep_programs() -> None:
     except OSError:
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    with contextlib.suppress(OSError):  # Others may be deleting, too.
-        for path in folder.parent.rglob("*"):
-            if path.is_file() and path.stat().st_mtime < time.time() - KEPT_SECONDS:
-                path.unlink()
+    # Files before the folders that they leave empty.
+    for path in sorted(folder.parent.rglob("*"), reverse=True):
+        with contextlib.suppress(OSError):  # Others may be deleting, too.
+            if path != folder and path.stat().st_mtime < time.time() - KEPT_SECONDS:
+                path.unlink() if path.is_file() else path.rmdir()
 
 
 def kept_folder() -> pathlib.Path | None:

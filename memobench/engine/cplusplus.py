@@ -1,9 +1,11 @@
 """Kernels on CPUs: compiled by the system's C++ compiler; each core trains a lane at a time."""
 
 import concurrent.futures
+import contextlib
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import pathlib
 import shutil
@@ -23,6 +25,14 @@ EXAMPLES = 256
 FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-shared", "-fPIC", "-x", "c++")
 # For this CPU's vectors, and as every compiler can.
 TARGETS = (("-march=native",), ())
+# What kernels need of a compiler: g++ has it since version 9.
+PROBE = """
+typedef float real __attribute__((vector_size(16)));
+typedef int whole __attribute__((vector_size(16)));
+extern "C" whole convert(real x) { return __builtin_convertvector(x, whole); }
+"""
+
+_log = logging.getLogger("memobench")
 
 
 def find_launch(source: pathlib.Path, constants: Mapping[str, str]) -> Launch:
@@ -37,9 +47,25 @@ def find_launch(source: pathlib.Path, constants: Mapping[str, str]) -> Launch:
 
 @functools.cache
 def find_compiler() -> str | None:
-    """The C++ compiler: $CXX, or the first that is installed of c++, g++ and clang++."""
-    names = (os.environ.get("CXX"), "c++", "g++", "clang++")
-    return next((found for x in names if x and (found := shutil.which(x))), None)
+    """The C++ compiler: $CXX, or the first of c++, g++ and clang++ that compiles PROBE.
+
+    A line in the log says why those that are installed cannot be used.
+    """
+    faults = list[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder, "probe.cpp")
+        source.write_text(PROBE, "utf-8")
+        for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+            if name and (compiler := shutil.which(name)):
+                try:
+                    _compile(compiler, source, (), source.with_suffix(".so"))
+                except (OSError, RuntimeError) as error:
+                    faults.append(str(error))
+                else:
+                    return compiler
+    if faults:
+        _log.warning("steps are XLA's, for no compiler can be used: %s", "; ".join(faults))
+    return None
 
 
 @functools.lru_cache(maxsize=256)
@@ -48,15 +74,22 @@ def _load(compiler: str, source: pathlib.Path, words: Sequence[str]) -> Any:
     key = "\n".join([compiler, *FLAGS, *words, compiling.describe_cpu(), source.read_text("utf-8")])
     name = f"kernel-{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
     with tempfile.TemporaryDirectory() as own:
-        folder = compiling.kept_folder() or pathlib.Path(own)
-        library = folder / name
-        if not library.exists():
-            # Others may be writing it, too.
-            with tempfile.TemporaryDirectory(dir=folder) as beside:
-                compiled = pathlib.Path(beside, name)
-                _compile(compiler, source, words, compiled)
-                os.replace(compiled, library)
-        return ctypes.CDLL(str(library)).train_lane
+        if kept := compiling.kept_folder():
+            # It may be damaged, or made for another system that shares the folder.
+            with contextlib.suppress(OSError):
+                return ctypes.CDLL(str(kept / name)).train_lane
+            with contextlib.suppress(OSError):  # Nothing can be written or run there.
+                return _compile_into(kept, name, compiler, source, words)
+        return _compile_into(pathlib.Path(own), name, compiler, source, words)
+
+
+def _compile_into(folder: pathlib.Path, name: str, *of_source: Any) -> Any:
+    # Others may be writing it, too.
+    with tempfile.TemporaryDirectory(dir=folder) as beside:
+        compiled = pathlib.Path(beside, name)
+        _compile(*of_source, compiled)
+        os.replace(compiled, folder / name)
+    return ctypes.CDLL(str(folder / name)).train_lane
 
 
 def _compile(

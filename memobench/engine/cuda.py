@@ -5,6 +5,7 @@ import functools
 import glob
 import importlib.util
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ THREADS = (256, 128)
 # GPUs on which kernels were measured to be faster.
 MEASURED = ("sm_90",)
 
+_OUT_OF_MEMORY = 2
 _SHARED_BYTES, _MOST_SHARED_BYTES, _MAJOR, _MINOR = 8, 97, 75, 76
 
 
@@ -33,6 +35,7 @@ def find_launch(
 
     Raises:
       OSError: where CUDA's compiler or driver is missing.
+      MemoryError: where the GPU has too little.
       RuntimeError: with what one of them says.
     """
     driver = _driver(device)
@@ -83,7 +86,11 @@ def _nvrtc() -> Any:
     folders = list(spec.submodule_search_locations or []) if spec else []
     found = [x for f in folders for x in glob.glob(f"{f}/**/libnvrtc.so*", recursive=True)]
     # Of several the newest; a system's own has no version in its name.
-    return ctypes.CDLL(max(found, default="libnvrtc.so"))
+    return ctypes.CDLL(max(found, key=_version, default="libnvrtc.so"))
+
+
+def _version(path: str) -> list[int]:
+    return [int(x) for x in re.findall(r"\d+", path.rpartition(".so")[2])]
 
 
 @functools.cache
@@ -153,5 +160,7 @@ class _Driver:
 
 
 def _check(status: int) -> None:
+    if status == _OUT_OF_MEMORY:
+        raise MemoryError("CUDA is out of memory")
     if status:
         raise RuntimeError(f"a call of CUDA ended with status {status}")

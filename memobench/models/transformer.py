@@ -303,6 +303,7 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
         """`transformer.cuh`: few narrow layers, few tokens."""
         is_served = self.n_layers <= MOST_LAYERS and 2 <= self.context_length <= MOST_TOKENS
         is_served = is_served and max(self.d_model, self.d_head) <= MOST_WIDTH
+        is_served = is_served and self.n_heads + self.d_mlp <= MOST_FEATURES
         # What a subclass changes the kernel does not know.
         is_served = is_served and type(self) is Transformer
         if not (is_served and self.activation in ("gelu", "relu") and self.vocab_size <= 256):
@@ -521,6 +522,8 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
 
 # Of `transformer.cuh`: wider models XLA trains about as fast, and compiles faster.
 MOST_LAYERS, MOST_TOKENS, MOST_WIDTH = 2, 8, 16
+# Heads and neurons together; it holds some more.
+MOST_FEATURES = 2**12
 # The order of `transformer.cuh`: what has rows of D entries, what has rows of I, and biases.
 SOURCE = pathlib.Path(__file__).with_suffix(".cuh")
 _ROWS = (

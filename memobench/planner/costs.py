@@ -122,11 +122,12 @@ def measured_packs(rows: Iterable[Mapping[str, Any]], device: str) -> list[tuple
 
     Packs that the planner would no longer make are left out.
     """
-    names = ("date", "pack_size", "compile_seconds", "run_seconds", "commit")
+    names = ("date", "pack_size", "compile_seconds", "run_seconds")
     shards = collections.defaultdict(list)
     for row in rows:
         if row.get("device") == device and all(row.get(name) is not None for name in names):
-            shards[tuple(row[name] for name in names)].append(row)
+            # Of an installed package no commit is known.
+            shards[tuple(row.get(name) for name in (*names, "commit"))].append(row)
     found = []
     for (_, size, compile_seconds, run_seconds, _), of_shard in shards.items():
         seconds = compile_seconds + run_seconds

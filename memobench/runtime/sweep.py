@@ -226,6 +226,8 @@ def _train_missing(
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(Progress(len(wanted), progress))
         workspace.leases.clear()
+        # Of a worker that was killed before it could.
+        workspace.checkpoints.discard(workspace.checkpoints.run_ids() & known.keys())
         # Both outlast the workers, which take a while to save where they are.
         lease = stack.enter_context(workspace.leases.take((), kind="sweep", sweep=workspace.sweep))
         interrupted = stack.enter_context(workers.catch_signals())

@@ -213,6 +213,7 @@ class Reader:
         self._read: set[str] = set()
         # With its size: a file that is still being copied here may be whole next time.
         self._skipped: dict[str, int] = {}
+        self._unreadable: set[str] = set()
 
     def rows(self) -> dict[str, dict]:
         """All rows so far, by run id; not to be changed. Any thread may ask."""
@@ -228,8 +229,12 @@ class Reader:
                     continue
                 shard = read_shard(path)
             except OSError as error:
-                # It may be gone the next time.
-                _log.warning("skipped %s: %s", escape_unprintable(path), error.strerror or error)
+                # It may be readable the next time.
+                if path.name not in self._unreadable:
+                    _log.warning(
+                        "skipped %s: %s", escape_unprintable(path), error.strerror or error
+                    )
+                self._unreadable.add(path.name)
                 continue
             except Exception as error:
                 # Files of other versions or of kinds that are not loaded are whole.

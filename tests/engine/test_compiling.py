@@ -112,11 +112,15 @@ def test_programs_of_long_ago_are_deleted(home):
     old.parent.mkdir(parents=True)
     for path in (old, new):
         path.write_text("")
+    empty = old.parent / "of-a-killed-process"
+    empty.mkdir()
     then = time.time() - compiling.KEPT_SECONDS - 60
-    os.utime(old, (then, then))
+    for path in (old, empty):
+        os.utime(path, (then, then))
     compiling.keep_programs()
     assert new.exists()
     assert not old.exists()
+    assert not empty.exists()
 
 
 def test_machine_code_of_another_cpu_lies_elsewhere(home, monkeypatch):

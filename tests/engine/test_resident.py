@@ -133,6 +133,23 @@ def test_a_cpu_without_a_compiler_or_with_one_that_fails_is_left_to_xla(monkeypa
     assert "a kernel cannot be used: false: status 1" in caplog.text
 
 
+def test_a_compiler_that_cannot_compile_kernels_is_as_none(tmp_path, monkeypatch, caplog):
+    """Plans would otherwise take the kernel's padding, which XLA pays for."""
+    old = tmp_path / "c++"
+    old.write_text("#!/bin/sh\necho 'error: no __builtin_convertvector' >&2\nexit 1\n")
+    old.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", str(old))
+    cplusplus.find_compiler.cache_clear()
+    try:
+        assert cplusplus.find_compiler() is None
+        assert resident.find_used(signature_of(EXACT)) is None
+    finally:
+        cplusplus.find_compiler.cache_clear()
+    assert caplog.text.count("no compiler can be used") == 1
+    assert "error: no __builtin_convertvector" in caplog.text
+
+
 @compiler
 @pytest.mark.accelerators
 @pytest.mark.parametrize(
@@ -180,11 +197,25 @@ def test_what_was_compiled_is_kept(tmp_path, monkeypatch):
     assert cplusplus.find_launch(kernel.source, constants)
     assert [x.suffix for x in tmp_path.iterdir()] == [".so"]
     cplusplus._load.cache_clear()
-    monkeypatch.setattr(cplusplus, "_compile", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(cplusplus, "_compile", None)
+        assert cplusplus.find_launch(kernel.source, constants)
+    # Damaged, it is compiled again; where nothing can be written, it is not kept.
+    (library,) = tmp_path.iterdir()
+    damaged = tmp_path / "damaged" / library.name
+    damaged.parent.mkdir()
+    damaged.write_bytes(b"")
+    monkeypatch.setattr(compiling, "kept_folder", lambda: damaged.parent)
+    cplusplus._load.cache_clear()
+    assert cplusplus.find_launch(kernel.source, constants)
+    assert damaged.stat().st_size == library.stat().st_size
+    monkeypatch.setattr(compiling, "kept_folder", lambda: tmp_path / "gone")
+    cplusplus._load.cache_clear()
     assert cplusplus.find_launch(kernel.source, constants)
 
 
 OTHERS = {
+    "thousands of neurons": (LISTED, NEURONS.replace(d_mlp=9000), EXACT),
     "seventeen dimensions": (LISTED, NARROW.replace(d_model=17), EXACT),
     "three layers": (LISTED, NARROW.replace(n_layers=3), EXACT),
     "nine tokens": (mb.Associations(vocab_size=5, context_length=9), NARROW, EXACT),

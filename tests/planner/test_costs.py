@@ -68,6 +68,9 @@ def test_whole_shards_that_the_planner_would_make_are_measured(make_run):
     rows = _rows(first, 5.0, 2.0) + _rows(second, 3.0, 0.0)
     found = {seconds: (set(pack.runs), n) for pack, n, seconds in costs.measured_packs(rows, "D")}
     assert found == {7.0: (set(first.runs), 1), 3.0: (set(second.runs), 0)}
+    # Of an installed package no commit is known.
+    installed = [{**row, "commit": None} for row in rows]
+    assert len(costs.measured_packs(installed, "D")) == 2
     # Of a shard whose other runs are in another folder nobody knows what they took.
     torn = _rows(packing.make_pack([make_run(seed=7), make_run(seed=8)]), 1.0, 0.0)[:1]
     of_other_runs = [{**row, "d_model": 10**6} for row in rows]

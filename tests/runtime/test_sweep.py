@@ -51,6 +51,18 @@ def test_only_what_went_on_elsewhere_says_so(make_run, tmp_path):
     assert set(table["pack_size"]) == {2}
 
 
+def test_a_checkpoint_of_what_is_done_goes(make_run, tmp_path):
+    """As of a worker that was killed between writing the row and that."""
+    method = dataclasses.replace(SHORT, epochs=100)
+    runs = [make_run(seed=seed, method=method) for seed in range(2)]
+    memobench.run(runs[:1], tmp_path, progress=False)
+    folder = worker.Workspace(tmp_path, results.Reader(tmp_path), Leases(tmp_path)).checkpoints
+    _stop_early(runs[0], checkpoints.Timed(folder, "a GPU", 1))
+    assert folder.run_ids() == {runs[0].run_id}
+    memobench.run(runs, tmp_path, progress=False)
+    assert folder.run_ids() == set()
+
+
 def _stop_early(run, saved):
     """Trains a run for some steps, and saves it."""
 

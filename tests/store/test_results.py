@@ -291,6 +291,16 @@ def test_binary_and_folders_are_skipped_too(tmp_path, caplog):
     assert "folder" in caplog.text
 
 
+def test_a_file_that_cannot_be_read_is_named_once(tmp_path, caplog):
+    (tmp_path / "linked.json").symlink_to(tmp_path / "elsewhere")
+    reader = results.Reader(tmp_path)
+    for _ in range(3):
+        assert reader.rows() == {}
+    assert caplog.text.count("linked.json: No such file") == 1
+    results.write_shard(tmp_path, [_row("a")], PROVENANCE).rename(tmp_path / "elsewhere")
+    assert len(reader.rows()) == 1
+
+
 def test_a_reader_reads_what_comes_and_what_could_not_be_read_once(tmp_path, monkeypatch):
     reader = results.Reader(tmp_path)
     assert reader.rows() == {}
