@@ -16,14 +16,16 @@ import pandas as pd
 
 from memobench import claims
 from memobench.analysis import estimates, statistics
-from memobench.board import capacity_summary
+from memobench.board import capacity_summary, peak
 from memobench.claims import evidence, slopes
+from memobench.core.cells import from_cells
 from memobench.experiments.blocks import claims as groups
 from memobench.experiments.dana2025 import family_claims as families
 from memobench.experiments.dana2025 import growth_claims as growth
+from memobench.methods.peak import Peak
 from memobench.report import tables
 from memobench.store.published import published
-from memobench.store.rows import configuration
+from memobench.store.rows import configuration, parse_list
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "results"
 N_SEEDS = (3, 5, 10, 20)
@@ -344,34 +346,33 @@ def failing(repetitions: int) -> str:
 
 
 def ranked(repetitions: int) -> str:
-    """A table of how often ranks of a board tell equal entries apart, under the published spreads.
+    """A table of how often ranks of the board tell equal entries apart, under published spreads.
 
-    Every entry keeps the spread of its label tables and initial weights, drawn again, about one
-    mean for all.
+    Label tables of every entry are drawn again, at all sizes of set and learning rates, in units of
+    its own peak.
     """
-    runs = capacity_summary.capacity_runs(published("board/typical"))
-    boards: dict[tuple[int, ...], list[np.ndarray]] = {}
-    for run in runs[runs["protocol"] == "exact"].to_dict("records"):
-        of = capacity_summary.budget(run["n_params"]), run["n_examples"], run["steps"]
-        known_TxS = capacity_summary.models(run, "rung_bits")[-1] / run["n_params"]
-        boards.setdefault(of, []).append(known_TxS - known_TxS.mean())
-    largest = {
-        budget: max(len(boards[of]) for of in boards if of[0] == budget) for budget, *_ in boards
-    }
+    boards: dict[int, list[np.ndarray]] = {}
+    runs = published("board/peak")
+    for run in runs[runs["method"] == Peak.name].to_dict("records"):
+        values = [parse_list(run[name]) for name in from_cells(run).method.row_columns()]
+        bits_JxRxT = np.array(values[0], float)
+        of_budget = boards.setdefault(capacity_summary.budget(run["n_params"]), [])
+        # Where tables are drawn from these, it knows so much in the best of its cells.
+        best = peak.peak(bits_JxRxT)
+        of_budget.append(bits_JxRxT / bits_JxRxT[best.size, best.rate].mean())
     random, lines = np.random.default_rng(0), []
-    for (budget, *_), entries in sorted(boards.items()):
-        if len(entries) == largest[budget]:
-            wrong = np.zeros(2)
-            for _ in range(repetitions):
-                bits = [1 + _draw_again(known_TxS, random).mean(axis=1) for known_TxS in entries]
-                found = capacity_summary.rank_entries(pd.DataFrame({"bits_T": bits}))
-                p_values = [
-                    capacity_summary.p_value_of_equal(*pair, 0.0)
-                    for pair in itertools.combinations(bits, 2)
-                ]
-                wrong += any(statistics.holm(p_values)), found["rank_low"].max() > 1
-            cells = (f"{budget:,}", len(entries), len(entries[0]), *(wrong / repetitions))
-            lines.append([*cells[:3], *(f"{share:.3f}" for share in cells[3:])])
+    for budget, entries in sorted(boards.items()):
+        wrong = np.zeros(2)
+        for _ in range(repetitions):
+            bits = [peak.peak(_draw_again(each, random)).value_T for each in entries]
+            found = capacity_summary.rank_entries(pd.DataFrame({"bits_T": bits}))
+            p_values = [
+                capacity_summary.p_value_of_equal(*pair, 0.0)
+                for pair in itertools.combinations(bits, 2)
+            ]
+            wrong += any(statistics.holm(p_values)), found["rank_low"].max() > 1
+        cells = (f"{budget:,}", len(entries), entries[0].shape[-1])
+        lines.append([*cells, *(f"{share:.3f}" for share in wrong / repetitions)])
     return tables.markdown(
         pd.DataFrame(
             lines, columns=["parameters", "entries", "label tables", "Student's alone", "ranks"]
@@ -380,11 +381,9 @@ def ranked(repetitions: int) -> str:
     )
 
 
-def _draw_again(value_TxS: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    n_tables, _ = value_TxS.shape
-    drawn_T = random.integers(n_tables, size=n_tables)
-    drawn_TxS = random.integers(value_TxS.shape[1], size=value_TxS.shape)
-    return value_TxS[drawn_T[:, None], drawn_TxS]
+def _draw_again(value_JxRxT: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    n_tables = value_JxRxT.shape[-1]
+    return value_JxRxT[..., random.integers(n_tables, size=n_tables)]
 
 
 def table(noise: str, repetitions: int, least: float = np.inf) -> str:
@@ -437,6 +436,11 @@ simulates through the project's own functions (`memobench/analysis/statistics.py
 - **The set that half of the trainings know (*half know*)**: credible, of a logistic curve in the
   logarithm of the set's size, at the learning rate that pilots chose.
 - **Means of capacities**: Student's of the means of label tables.
+- **Peaks**: half of the label tables choose the learning rate and the size of set at which the
+  other half counts, and the reverse. The lower end is Student's of these; the upper end is the
+  highest of all sizes' and rates'.
+- **A ratio of two peaks**: of their intervals, by Zou & Donner (2008), as if of other tables.
+- **`board/design`**: Student's of what designs differ by that least squares leave.
 - **A share of runs**: exact (Clopper & Pearson).
 
 More on them:
@@ -490,10 +494,11 @@ fail, and the mean is taken for higher than it is:
 
 ## Ranks
 
-How often a board tells equal entries apart ({boards} simulated boards each), if each keeps its
-published spread, with failures: by Student's test of each pair alone, with Holm's correction for
-all, and by that of the ranks. It counts two more tables of each pair, one on each side of the mean,
-as far off as the worst table of the board, for few tables may lack rare failures:
+How often the board tells equal entries apart ({boards} simulated boards each), if label tables of
+each are drawn again, with failures, and all know equally much in the best of their cells: by
+Student's test of each pair alone, with Holm's correction for all, and by that of the ranks. It
+counts two more tables of each pair, one on each side of the mean, as far off as the worst table of
+the board, for few tables may lack rare failures:
 
 {ranked}
 """

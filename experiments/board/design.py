@@ -23,7 +23,7 @@ import pandas as pd
 import scipy
 
 from memobench.board import capacity_summary, families
-from memobench.common.notation import pluralize
+from memobench.common.notation import enumerate_words, pluralize
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
@@ -35,6 +35,7 @@ from memobench.numerics import metrics
 from memobench.optimizers import Adam, Optimizer
 from memobench.optimizers.muon import Muon
 from memobench.report import tables
+from memobench.report.answer import format_range
 from memobench.report.drawing import subplots
 from memobench.report.style import styles_of
 from memobench.store.rows import architecture_columns
@@ -183,6 +184,8 @@ COMPARED = {
 # Ratios that the figure's axis is marked with.
 _TICKS = (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 1.8)
 _SETTING = ["heads", "d_model", "d_head", "n_heads", "d_mlp", "load", "learning_rate"]
+# Of the two whole widths beside a scaled one, those that count, and how pandas finds them.
+WIDTHS: dict[str, Any] = {"the lower": "min", "the upper": "max", "both": ""}
 
 
 def known_bits(table: pd.DataFrame) -> pd.DataFrame:
@@ -229,12 +232,13 @@ def best_known(rows: pd.DataFrame) -> np.ndarray:
     return np.take_along_axis(bits_XxT, others_XxT.argmax(axis=0)[None], axis=0)[0]
 
 
-def ratios(table: pd.DataFrame, load: float | None = None) -> pd.DataFrame:
+def ratios(table: pd.DataFrame, load: float | None = None, widths: str = "both") -> pd.DataFrame:
     """Logarithms of the bits per parameter of COMPARED over those of the MLP, a row a design.
 
     Args:
       table: of runs.
       load: the size of set that counts; that of most bits by default.
+      widths: a key of WIDTHS.
 
     Returns:
       Columns: budget, CHOICES, COMPARED, and `noise`, the variance that label tables leave in the
@@ -245,6 +249,9 @@ def ratios(table: pd.DataFrame, load: float | None = None) -> pd.DataFrame:
     found = []
     if load is not None:
         rows = rows[rows["load"] == load]
+    if WIDTHS[widths]:
+        of_form = rows.groupby(["budget", *CHOICES, "side", "heads"])["d_model"]
+        rows = rows[rows["d_model"] == of_form.transform(WIDTHS[widths])]
     for design, of_design in rows.groupby(["budget", *CHOICES]):
         sides = dict(iter(of_design.groupby("side")))
         if {ATTENTION, MLP} <= sides.keys():
@@ -400,7 +407,12 @@ class Effects(Drawing):
                 "choice have equal ratios. Under Zipf's law bits are weighted by how often each is "
                 "asked.",
                 "### By size of set",
+                _tell_largest(table),
                 tables.markdown(_format_loads(table), {}),
+                "### By width",
+                "What the ratios are if of the two whole widths beside a scaled one only the lower "
+                "or only the upper is trained.",
+                tables.markdown(_format_widths(table), {}),
             ]
         return found
 
@@ -432,15 +444,24 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
     return found
 
 
-def headline(by_budget: Mapping[int, pd.DataFrame]) -> str:
-    """A sentence on attention over MLP in the designs of each budget."""
-    found = [[effects(x, name).iloc[0] for name in COMPARED] for x in by_budget.values()]
-    designs = " and ".join(str(every["designs"]) for every, _, _ in found)
-    budgets = " and ".join(f"{budget:,}" for budget in by_budget)
-    ratio, both = (" and ".join(_interval(each[i]) for each in found) for i in (0, 2))
+def headline(table: pd.DataFrame) -> str:
+    """A sentence on attention and attention + MLP over the MLP, in the designs of each budget."""
+    found = {
+        widths: [
+            [effects(x, name).iloc[0] for name in COMPARED]
+            for x in split_budgets(ratios(table, widths=widths)).values()
+        ]
+        for widths in WIDTHS
+    }
+    designs = format_range([every["designs"] for every, _, _ in found["both"]], "d")
+    budgets = enumerate_words(f"{budget:,}" for budget in split_budgets(ratios(table)))
+    ratio, both = (
+        enumerate_words(f"{each[i]['ratio']:.2f}" for each in found["both"]) for i in (0, 2)
+    )
+    among = format_range([each["ratio"] for of in found.values() for each, _, _ in of])
     return (
-        f"Over {designs} other designs at {budgets} attention alone knows {ratio} times, "
-        f"attention + MLP {both}."
+        f"Over {designs} other designs at {budgets} attention alone knows {ratio} times ({among} "
+        f"by which widths are tried), attention + MLP {both}."
     )
 
 
@@ -460,16 +481,44 @@ def _format(log_ratio: pd.DataFrame) -> pd.DataFrame:
 
 
 def _format_loads(table: pd.DataFrame) -> pd.DataFrame:
-    rows = []
-    for load in LOADS:
-        for budget, log_ratio in split_budgets(ratios(table, load)).items():
-            of = (_interval(effects(log_ratio, name).iloc[0]) for name in COMPARED)
-            names = (f"{name} / MLP" for name in COMPARED)
-            rows.append(
-                {"budget": f"{budget:,}", "labels' bits / parameters": f"{load:g}"}
-                | dict(zip(names, of, strict=True))
-            )
-    return pd.DataFrame(rows).sort_values("budget", kind="stable", ignore_index=True)
+    return _format_parts(
+        "labels' bits / parameters", {f"{load:g}": ratios(table, load) for load in LOADS}
+    )
+
+
+def _format_widths(table: pd.DataFrame) -> pd.DataFrame:
+    return _format_parts("widths", {x: ratios(table, widths=x) for x in WIDTHS})
+
+
+def _format_parts(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """A row for each budget and part of the runs."""
+    rows = [
+        {"n": budget, "budget": f"{budget:,}", name: part}
+        | {f"{x} / MLP": _interval(effects(log_ratio, x).iloc[0]) for x in COMPARED}
+        for part, of_part in parts.items()
+        for budget, log_ratio in split_budgets(of_part).items()
+    ]
+    return pd.DataFrame(rows).sort_values("n", kind="stable", ignore_index=True).drop(columns="n")
+
+
+def _tell_largest(table: pd.DataFrame) -> str:
+    """A sentence on the designs in which a side knows most of the largest set that was tried."""
+    rows = known_bits(table)
+    of = ["budget", *CHOICES, "side"]
+    means = rows.groupby([*of, *_SETTING])["bits_per_parameter"].mean().reset_index()
+    best = means.loc[means.groupby(of)["bits_per_parameter"].idxmax()]
+    counts = [
+        f"at {budget:,} parameters in "
+        + enumerate_words(
+            f"{(of_budget.loc[of_budget['side'] == side, 'load'] == max(LOADS)).sum()} ({side})"
+            for side in (ATTENTION, MLP, BOTH)
+        )
+        for budget, of_budget in best.groupby("budget")
+    ]
+    return (
+        f"The largest of the sets is the one of most bits {'; '.join(counts)} of the "
+        f"{len(designs(min(VOCAB_SIZES)))} designs: of larger ones each may know more."
+    )
 
 
 EXPERIMENT = Experiment(

@@ -35,7 +35,7 @@ def _answer() -> str:
     sentences = (
         peak_answer.answer(_read_peaks()),
         answer.compare_large_sets(published("board/typical")),
-        design.headline(design.split_budgets(design.ratios(published("board/design")))),
+        design.headline(published("board/design")),
     )
     return textwrap.fill(" ".join(sentences), 127, break_on_hyphens=False)
 

@@ -193,7 +193,8 @@ COLUMNS: dict[str, BoardColumn] = {
             "rank",
             "rank",
             "entries that cannot be told apart at 95%, after Holm's correction for all pairs and "
-            "with room for failures that few label tables lack, share a range",
+            "with room for failures that few label tables lack, share a range; a single ratio with "
+            "its interval, as in the answer above, may be decided where ranks overlap",
             0,
             first=True,
             of_range=True,
@@ -202,8 +203,8 @@ COLUMNS: dict[str, BoardColumn] = {
         _measure(
             "bits_per_parameter",
             "bits / parameter",
-            "the most over set sizes and learning rates of means over label tables, with a 95% "
-            "interval: half of the tables choose the size and rate at which the other half counts; "
+            "the mean over label tables at the best set size, and the learning rate best over all "
+            "sizes, with a 95% interval: half of the tables choose both for the other half; "
             f"{FAILED} where a tenth of the trainings there or more fail: they know less than "
             f"{FAILING:.0%} of their median",
             3,

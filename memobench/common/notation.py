@@ -120,6 +120,16 @@ def match_names(names: Iterable[str], pattern: str) -> list[str]:
     return [name for name in names if fnmatch.fnmatch(name, pattern) or name.startswith(folder)]
 
 
+def enumerate_words(words: Iterable[str]) -> str:
+    """The words in a row.
+
+    >>> enumerate_words("abc")
+    'a, b and c'
+    """
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def pluralize(n: int, noun: str) -> str:
     """A number and its noun.
 

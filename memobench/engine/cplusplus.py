@@ -83,11 +83,13 @@ def _load(compiler: str, source: pathlib.Path, words: Sequence[str]) -> Any:
         return _compile_into(pathlib.Path(own), name, compiler, source, words)
 
 
-def _compile_into(folder: pathlib.Path, name: str, *of_source: Any) -> Any:
+def _compile_into(
+    folder: pathlib.Path, name: str, compiler: str, source: pathlib.Path, words: Sequence[str]
+) -> Any:
     # Others may be writing it, too.
     with tempfile.TemporaryDirectory(dir=folder) as beside:
         compiled = pathlib.Path(beside, name)
-        _compile(*of_source, compiled)
+        _compile(compiler, source, words, compiled)
         os.replace(compiled, folder / name)
     return ctypes.CDLL(str(folder / name)).train_lane
 

@@ -129,7 +129,8 @@ def measured_packs(rows: Iterable[Mapping[str, Any]], device: str) -> list[tuple
             # Of an installed package no commit is known.
             shards[tuple(row.get(name) for name in (*names, "commit"))].append(row)
     found = []
-    for (_, size, compile_seconds, run_seconds, _), of_shard in shards.items():
+    for of_shard in shards.values():
+        _, size, compile_seconds, run_seconds = (of_shard[0][name] for name in names)
         seconds = compile_seconds + run_seconds
         if len(of_shard) != size or not seconds > 0:
             continue

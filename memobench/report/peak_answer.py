@@ -29,9 +29,9 @@ def name_peaks(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of `board.peak.peaks`, with the names and edges of the table's runs.
 
     Returns:
-      Also the columns name, of the family in plain words, rates, the learning rates tried, and
-      edge_of_sizes and edge_of_rates, True where the best set size or learning rate is the lowest
-      or highest tried.
+      Also the columns name, of the family in plain words, n_layers, rates, the learning rates
+      tried, and edge_of_sizes and edge_of_rates, True where the best set size or learning rate is
+      the lowest or highest tried.
     """
     found, known = peaks(table), {}
     runs: list[Any] = table[table["method"] == Peak.name].to_dict("records")
@@ -41,16 +41,17 @@ def name_peaks(table: pd.DataFrame) -> pd.DataFrame:
             method: Any = from_cells(run).method
             rates = [method.training.learning_rate * factor for factor in method.rate_factors]
             of = capacity_summary.family(run), " ".join(architecture.shown_sizes), run["n_params"]
-            known[of] = display_name(architecture), rates
+            known[of] = display_name(architecture), rates, run["n_layers"]
     rows: list[Any] = found.to_dict("records")
     of_rows: list[Any] = [known[row["family"], row["entry"], row["n_params"]] for row in rows]
-    tried: Any = [rates for _, rates in of_rows]
+    tried: Any = [rates for _, rates, _ in of_rows]
     pairs = list(zip(rows, of_rows, strict=True))
     return found.assign(
-        name=[name for name, _ in of_rows],
+        name=[name for name, _, _ in of_rows],
+        n_layers=[n_layers for _, _, n_layers in of_rows],
         rates=tried,
         edge_of_sizes=[row["n_examples"] in _ends(row["sizes"]) for row in rows],
-        edge_of_rates=[row["learning_rate"] in _ends(rates) for row, (_, rates) in pairs],
+        edge_of_rates=[row["learning_rate"] in _ends(rates) for row, (_, rates, _) in pairs],
     )
 
 
@@ -100,6 +101,8 @@ def answer(found: pd.DataFrame) -> str:
         for side in (_ATTENTION, WIDE)
     )
     order = _tell_undecided(best, first, others)
+    if all(row["n_layers"] == 1 for rows in best.values() for row in rows.values()):
+        order = f" of one-layer models{order}"
     return (
         f"{name[0].upper()}{name[1:]} memorizes the most{order}: {bits} bits per parameter from "
         f"{min(best):,} to {max(best):,} parameters, at best set sizes, after "

@@ -139,13 +139,38 @@ def test_a_training_that_diverged_knows_nothing_and_others_are_left_out(table):
     assert design.ratios(table.assign(method="capacity")).empty
 
 
+def test_the_page_says_where_the_largest_set_is_the_best(table):
+    log_n = np.log(table["vocab_size"].astype(float))
+    more = 1 + table["n_examples"] / 1000 * (table["architecture"] == "mlp")
+    said = design._tell_largest(table.assign(loss=log_n - (log_n - table["loss"]) * more))
+    assert " 36 (MLP) and 36 (attention + MLP) of the 36 designs" in said
+
+
+def test_only_one_of_two_widths_may_count(table):
+    """With 24 tokens, models of one layer have 5 or 6 dimensions."""
+    log_n = np.log(table["vocab_size"].astype(float))
+    narrower = (table["vocab_size"] == 24) & (table["d_model"] == 5) & (table["n_layers"] == 1)
+    more = 1 + 0.2 * (narrower & (table["architecture"] == "attention_only"))
+    changed = table.assign(loss=log_n - (log_n - table["loss"]) * more)
+    lower, upper, both = (
+        design.ratios(changed, widths=x).set_index(CHOICES)["attention alone"]
+        for x in design.WIDTHS
+    )
+    is_changed = lower.index.isin([24], level="vocab_size") & lower.index.isin(
+        [1], level="n_layers"
+    )
+    np.testing.assert_allclose(lower - upper, np.where(is_changed, math.log(1.2), 0), atol=1e-6)
+    np.testing.assert_allclose(both, lower, atol=1e-6)
+
+
 def test_the_page_says_the_ratio_over_designs(table, tmp_path):
     experiment = EXPERIMENTS["board/design"]
     assert "over 36 designs, attention alone holds 1.20" in experiment.figure.answer(table)
-    said = design.headline(design.split_budgets(design.ratios(table)))
-    assert said.startswith("Over 36 other designs at 512 attention alone knows 1.20 ")
-    sections = experiment.figure.sections(table)
-    assert sections[-1].count("\n") == 1 + len(design.LOADS)
+    said = design.headline(table)
+    assert said.startswith("Over 36 other designs at 512 attention alone knows 1.20 times (1.20 ")
+    *_, by_load, _, _, by_width = experiment.figure.sections(table)
+    assert by_load.count("\n") == 1 + len(design.LOADS)
+    assert by_width.count("\n") == 1 + len(design.WIDTHS)
     figure = experiment.figure.draw(experiment, "quick", table)
     assert len(figure.axes[0].containers) == len(design.COMPARED)
     figure.savefig(tmp_path / "design.png")

@@ -39,9 +39,9 @@ def test_the_answer_says_where_an_order_is_undecided(peaks):
     said = peak_answer.answer(peaks)
     assert said.startswith("With narrow heads (fewer dimensions than the model) attention + MLP ")
     assert " from 256 to 8,192 parameters, " in said
-    assert "memorizes the most (undecided at 256): " in said
+    assert "memorizes the most of one-layer models (undecided at 256): " in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention + MLP", 1.2))
-    assert "memorizes the most: " in clear
+    assert "memorizes the most of one-layer models: " in clear
     assert "times the MLP's bits (undecided at 8,192), with wide heads" in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention alone", 1.05))
     assert "times the MLP's bits, with wide heads" in clear
@@ -49,7 +49,9 @@ def test_the_answer_says_where_an_order_is_undecided(peaks):
 
 def test_another_side_may_know_the_most(peaks):
     turned = peak_answer.answer(with_bits(peaks, peaks["side"] == "MLP", 1.6))
-    assert turned.startswith("The MLP memorizes the most: ")
+    assert turned.startswith("The MLP memorizes the most of one-layer models: ")
+    deep = peak_answer.answer(peaks.assign(n_layers=2))
+    assert "memorizes the most (undecided at 256): " in deep
 
 
 def test_the_table_has_a_row_for_each_budget_and_marks_edges(peaks):
