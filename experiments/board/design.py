@@ -455,13 +455,11 @@ def headline(table: pd.DataFrame) -> str:
     }
     designs = format_range([every["designs"] for every, _, _ in found["both"]], "d")
     budgets = enumerate_words(f"{budget:,}" for budget in split_budgets(ratios(table)))
-    ratio, both = (
-        enumerate_words(f"{each[i]['ratio']:.2f}" for each in found["both"]) for i in (0, 2)
-    )
+    ratio, both = (format_range([each[i]["ratio"] for each in found["both"]]) for i in (0, 2))
     among = format_range([each["ratio"] for of in found.values() for each, _, _ in of])
     return (
-        f"Over {designs} other designs at {budgets} attention alone knows {ratio} times ({among} "
-        f"by which widths are tried), attention + MLP {both}."
+        f"In {designs} other designs at {budgets} attention alone knows {ratio} times ({among} by "
+        f"tried widths), attention + MLP {both}."
     )
 
 

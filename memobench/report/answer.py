@@ -63,7 +63,7 @@ def compare_large_sets(table: pd.DataFrame) -> str:
     )
     over = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in compared]
     return (
-        f"On sets of as many pairs as parameters narrow heads know {format_range(over)} times"
+        f"On as many pairs as parameters narrow heads know {format_range(over)} times"
         f"{_sets(compared, 'their')} (up to {compared[-1].budget:,})."
     )
 

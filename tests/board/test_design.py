@@ -167,7 +167,7 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
     experiment = EXPERIMENTS["board/design"]
     assert "over 36 designs, attention alone holds 1.20" in experiment.figure.answer(table)
     said = design.headline(table)
-    assert said.startswith("Over 36 other designs at 512 attention alone knows 1.20 times (1.20 ")
+    assert said.startswith("In 36 other designs at 512 attention alone knows 1.20 times (1.20 ")
     *_, by_load, _, _, by_width = experiment.figure.sections(table)
     assert by_load.count("\n") == 1 + len(design.LOADS)
     assert by_width.count("\n") == 1 + len(design.WIDTHS)
