@@ -94,7 +94,7 @@ INSTRUCTION_SETS = {
 
 
 def instruction_set() -> str:
-    """The instruction set that XLA may use, on which the last bits of every result depend.
+    """The instruction set that XLA may use, on which the last bits of its results depend.
 
     It is the highest of INSTRUCTION_SETS that this CPU has, up to `--xla_cpu_max_isa` in XLA_FLAGS;
     where the kernel names none of them, the kind of machine.
