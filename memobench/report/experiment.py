@@ -34,6 +34,8 @@ CONFIGURATION_COLUMNS = [
 ]
 # Measures of all configurations, before those that only some tasks have.
 MEANS = ("accuracy", "loss")
+# More configurations are no table to read, and GitHub does not show a page of 500 kB.
+MOST_LISTED = 1000
 
 
 def write(
@@ -147,7 +149,7 @@ def _page(
         "the run of a search trains many.",
         tables.markdown(analysis.cost(table), _DIGITS),
         "## All configurations",
-        *_configurations(table),
+        *_configurations(experiment, table),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -275,10 +277,13 @@ def _range(values: Iterable[float]) -> str:
     return f"{min(values)}" + (f" to {max(values)}" if max(values) > min(values) else "")
 
 
-def _configurations(table: pd.DataFrame) -> list[str]:
+def _configurations(experiment: Experiment, table: pd.DataFrame) -> list[str]:
     measures = [name for name in MEANS if table[name].notna().any()]
     measures += [name for name in rows.averaged_own_measures() if table[name].notna().any()]
     summary = analysis.mean_over_seeds(table, tuple(measures))
+    if len(summary) > MOST_LISTED:
+        file = f"{pathlib.PurePath(experiment.name).name}_runs.csv"
+        return [f"{len(summary):,} are too many to list: [{file}]({file}) has the runs of each."]
     shown = analysis.distinguishing_columns(summary, CONFIGURATION_COLUMNS)
     # Rates that tell optimisers apart do not name them.
     optimizer = Optimizer.noun

@@ -174,6 +174,17 @@ def test_configurations_that_differ_look_different(measured, tmp_path):
     assert "final_learning_rate" not in header
 
 
+def test_many_configurations_are_left_to_the_table_of_runs(measured, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "MOST_LISTED", 3)
+    experiment, table = measured
+    text = page.write(experiment, "quick", table, tmp_path)
+    listed = text.split("## All configurations\n\n")[1]
+    assert (
+        listed == "7 are too many to list: [tiny_runs.csv](tiny_runs.csv) has the runs of each.\n"
+    )
+    assert (tmp_path / "test/tiny_runs.csv").exists()
+
+
 def test_claims_that_do_not_fit_the_runs_are_undecided_on_the_page(measured, tmp_path):
     experiment, table = measured
     other = table.assign(optimizer="muon", learning_rate=0.5)
