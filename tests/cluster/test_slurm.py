@@ -64,7 +64,7 @@ def test_workers_on_two_nodes(begin, at, all_ended, tmp_path):
     told = stand_ins.diary(tmp_path)
     assert sorted(each["node"] for each in told) == ["n1", "n2"]
     # Only of workers that died a log is left.
-    assert list(tmp_path.glob(".logs/*")) == []
+    assert list(tmp_path.glob(".logs/*.log")) == []
 
 
 def test_a_gpu_for_each_worker(begin, at, all_ended, tmp_path):
