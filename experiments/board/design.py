@@ -182,7 +182,7 @@ COMPARED = {
     "attention + MLP": (BOTH, ""),
 }
 # Ratios that the figure's axis is marked with.
-_TICKS = (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 1.8)
+_TICKS = (0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.6, 1.8)
 _SETTING = ["heads", "d_model", "d_head", "n_heads", "d_mlp", "load", "learning_rate"]
 # Of the two whole widths beside a scaled one, those that count, and how pandas finds them.
 WIDTHS: dict[str, Any] = {"the lower": "min", "the upper": "max", "both": ""}
@@ -377,13 +377,11 @@ class Effects(Drawing):
             axis.xaxis.set_major_locator(FixedLocator(_TICKS))
             axis.xaxis.set_major_formatter("{x:g}")
             axis.minorticks_off()
-            counts = " or ".join(map(str, sorted(set(log_ratio[[*COMPARED]].count()))))
-            axis.set_title(f"{budget:,} parameters, {counts} designs")
-            axis.set_xlabel("bits / the MLP's; ticks are single designs")
+            axis.set_title(f"{budget:,} parameters")
             axis.invert_yaxis()
         if by_budget:
             figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        figure.suptitle(experiment.title)
+        figure.suptitle(f"{experiment.title}; small ticks are single designs")
         return figure
 
     def answer(self, table: pd.DataFrame) -> str:
