@@ -522,7 +522,7 @@ class Transformer(PlainTransformer, TabledModule, KernelModule):
 
 # Of `transformer.cuh`: wider models XLA trains about as fast, and compiles faster.
 MOST_LAYERS, MOST_TOKENS, MOST_WIDTH = 2, 8, 16
-# Heads and neurons together; it holds some more.
+# Heads and neurons together, which it holds in one row of sums.
 MOST_FEATURES = 2**12
 # The order of `transformer.cuh`: what has rows of D entries, what has rows of I, and biases.
 SOURCE = pathlib.Path(__file__).with_suffix(".cuh")
