@@ -192,7 +192,7 @@ def known_bits(table: pd.DataFrame) -> pd.DataFrame:
     """The trainings of a table: budget, CHOICES, side, _SETTING, task_seed and bits_per_parameter.
 
     Bits are those that are known of all labels, weighted by how often each is asked; a training
-    that diverged knows none.
+    that diverged knows none. Column `setting` numbers what all of _SETTING say.
     """
     rows = table.query("method == 'trained' and protocol == 'exact'")
     if rows.empty:
@@ -214,7 +214,8 @@ def known_bits(table: pd.DataFrame) -> pd.DataFrame:
         bits_per_parameter=np.where(rows["status"] == "ok", bits, 0) / rows["n_params"],
     )
     columns = ["budget", *CHOICES, "side", *_SETTING, "task_seed", "bits_per_parameter"]
-    return rows.loc[rows["side"] != "", columns]
+    rows = rows.loc[rows["side"] != "", columns]
+    return rows.assign(setting=rows.groupby(_SETTING, dropna=False).ngroup())
 
 
 def _nearest_load(load: float) -> float:
@@ -227,7 +228,8 @@ def best_known(rows: pd.DataFrame) -> np.ndarray:
     Args:
       rows: of `known_bits`, those of one side in one design.
     """
-    bits_XxT = rows.set_index([*_SETTING, "task_seed"])["bits_per_parameter"].unstack().to_numpy()
+    by_setting = rows.pivot(index="setting", columns="task_seed", values="bits_per_parameter")
+    bits_XxT = by_setting.to_numpy()
     others_XxT = bits_XxT.sum(axis=1, keepdims=True) - bits_XxT
     return np.take_along_axis(bits_XxT, others_XxT.argmax(axis=0)[None], axis=0)[0]
 

@@ -75,12 +75,12 @@ avx2 = pytest.mark.skipif(
     ("task", "architecture", "method", "flags"),
     [
         (mb.Associations(vocab_size=17), BOTH, EXACT, "native"),
-        (LISTED, NEURONS, PEAK, "native"),
+        pytest.param(LISTED, NEURONS, PEAK, "native", marks=pytest.mark.accelerators),
         pytest.param(LISTED, BOTH, MUON, "native", marks=pytest.mark.accelerators),
         pytest.param(LISTED, NARROW, EVERY, "native", marks=pytest.mark.accelerators),
         pytest.param(LISTED, WIDE, BATCHES, "native", marks=pytest.mark.accelerators),
         # More matrices than vectors have places.
-        (ZIPF, DEEP, MUON, "any"),
+        pytest.param(ZIPF, DEEP, MUON, "any", marks=pytest.mark.accelerators),
         pytest.param(
             LISTED, NEURONS.replace(n_layers=2), EXACT, "native", marks=pytest.mark.accelerators
         ),
@@ -109,6 +109,7 @@ def test_a_kernel_trains_as_xla(task, architecture, method, flags, monkeypatch):
 
 
 @compiler
+@pytest.mark.accelerators
 def test_a_kernel_of_padded_models_trains_each_as_alone():
     deep = [x.replace(n_layers=2) for x in (NARROW, BOTH.replace(activation="gelu"))]
     runs = [mb.Run(task=LISTED, architecture=x, method=MUON) for x in deep]
