@@ -58,7 +58,7 @@ bench: $(VENV)/.installed-$(ACCEL)
 	$(if $(PAPER),$(VENV)/bin/memobench run $(PAPER) --preset=paper --report $(WORKERS))
 	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --report $(WORKERS)
 
-gpu: $(VENV)/.installed-$(ACCEL)
+gpu: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-test
 	$(VENV)/bin/python -m memobench.experiments.performance.gpu --minutes=$(MINUTES)
 
 test: $(VENV)/.installed-test

@@ -7,11 +7,14 @@ last one ended, here, on another GPU or on a CPU. A step that fails is named and
     make gpu MINUTES=15
     python -m memobench.experiments.performance.gpu --minutes=15 --folder=runs/gpu
 
-The second form needs nothing but this checkout and its requirements. All results lie in --folder:
-`shards`, which `memobench report NAME --results=FOLDER/shards` reads, `performance` and `logs`.
+The second form needs nothing but this checkout, with the extra [test]; PyTorch is measured where it
+is installed. All results lie in --folder: `shards`, which `memobench report NAME
+--results=FOLDER/shards` reads, `performance` and `logs`.
 """
 
 import dataclasses
+import importlib.util
+import math
 import os
 import pathlib
 import shutil
@@ -28,6 +31,7 @@ from memobench.common import folders
 from memobench.common.notation import pluralize
 
 MINUTES = flags.DEFINE_float("minutes", 15.0, "How long in all.", lower_bound=0.0)
+flags.register_validator("minutes", math.isfinite, "must be a finite number")
 FOLDER = flags.DEFINE_string("folder", "runs/gpu", "Folder of all that comes of it.")
 WORKERS = flags.DEFINE_integer(
     "workers",
@@ -181,6 +185,10 @@ def main(argv: Sequence[str]) -> None:
     # A scheduler's SIGTERM ends it as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = pathlib.Path(FOLDER.value).resolve()
+    if not shutil.which("nvidia-smi"):
+        print("no GPU was found (there is no nvidia-smi): this trains on what JAX finds")
+    if not importlib.util.find_spec("torch"):
+        print("PyTorch is not installed: what is fast here is compared without it")
     try:
         lines = work(QUEUE, folder, 60 * MINUTES.value, count_processes())
     except KeyboardInterrupt:

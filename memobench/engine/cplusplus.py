@@ -115,7 +115,8 @@ def _launch(train_lane: Any, n_steps: int, stride: int, arrays: list[Any]) -> No
     def train(lane: int) -> None:
         train_lane(lane, n_lanes, n_steps, *pointers[:6], stride, *pointers[6:])
 
-    list(_pool().map(train, range(n_lanes)))
+    # One lane gains nothing by waiting for a thread of others.
+    list(_pool().map(train, range(n_lanes)) if n_lanes > 1 else map(train, range(1)))
     for i in written:
         arrays[i] = jnp.asarray(held[i])
 

@@ -50,6 +50,14 @@ def find_launch(
     return None
 
 
+def was_measured(device: int) -> bool:
+    """True if kernels were measured on GPUs like this one, and its driver answers."""
+    try:
+        return _driver(device).architecture in MEASURED
+    except (OSError, RuntimeError):
+        return False
+
+
 def _launch(
     driver: Any, function: Any, n_threads: int, n_bytes: int, n_steps: int, stride: int, arrays: Any
 ) -> None:

@@ -41,8 +41,8 @@ def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
     Args:
       signature: of a program.
       anywhere: False leaves to XLA what was not measured to be faster on a GPU: steps on batches,
-        other contexts than two tokens, unequal frequencies, several layers, and other optimisers
-        than Adam (docs/resident-kernel.md).
+        other contexts than two tokens, unequal frequencies, several layers, compressed heads, and
+        other optimisers than Adam (docs/resident-kernel.md).
     """
     optimizer: Any = signature.optimizer
     task, module = signature.task, signature.module
@@ -64,10 +64,10 @@ def find_kernel(signature: Signature, anywhere: bool = True) -> Kernel | None:
 
 def _was_measured(signature: Signature) -> bool:
     """True for what a kernel trains faster on a GPU than XLA does."""
-    task, is_exact = signature.task, not signature.batch_size
-    is_adam, n_layers = type(signature.optimizer) is Adam, getattr(signature.module, "n_layers", 1)
-    is_plain = task.is_even and is_exact and is_adam and n_layers == 1
-    return is_plain and task.context_length == 2
+    task, module = signature.task, signature.module
+    is_flat = getattr(module, "n_layers", 1) == 1 and not getattr(module, "compress", False)
+    is_exact_adam = type(signature.optimizer) is Adam and not signature.batch_size
+    return is_flat and is_exact_adam and task.is_even and task.context_length == 2
 
 
 def find_used(signature: Signature) -> Kernel | None:
@@ -77,6 +77,14 @@ def find_used(signature: Signature) -> Kernel | None:
     if wanted == "0" or devices.count() > 1 or not is_able:
         return None
     return find_kernel(signature, anywhere=platform == "cpu" or wanted == "1")
+
+
+def may_serve_gpu() -> bool:
+    """True unless kernels are off, or were not measured on this process's GPU, if it has one."""
+    wanted, device = os.environ.get(VARIABLE), jax.local_devices()[0]
+    if device.platform != "gpu" or wanted == "1":
+        return wanted != "0"
+    return wanted != "0" and cuda.was_measured(device.local_hardware_id)
 
 
 def find_chunk(signature: Signature) -> Callable[..., Any] | None:

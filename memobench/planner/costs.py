@@ -21,8 +21,9 @@ from memobench.planner import packing
 # Seconds on two CPU cores of a compilation, the start of a step, a floating-point operation, and a
 # number that is held for an example: orders of magnitude.
 PROGRAM_SECONDS, STEP_SECONDS, FLOP_SECONDS, ACTIVATION_SECONDS = 3.0, 5e-4, 3e-11, 1.5e-9
-# Those of an operation of a kernel, which holds nothing else (docs/resident-kernel.md).
-KERNEL_FLOP_SECONDS = 5e-11
+# Those of an operation of a kernel, which holds nothing else (docs/resident-kernel.md), and of the
+# host's part of a chunk of its steps.
+KERNEL_FLOP_SECONDS, CHUNK_SECONDS = 5e-11, 1e-3
 # Measured seconds over those estimated, by the beginning of a device's name: by the packs of
 # published rows, on the H100 beside up to fourteen other processes.
 FACTORS = {
@@ -85,7 +86,8 @@ def estimate_seconds(pack: Pack, n_programs: int) -> float:
         modules = [run.module() for run in pack.runs]
         trained = packing.trained_sizes(pack.runs, pack.module, modules, "cpu")
         n_flops = sum(map(packing.predicted_work, pack.runs, trained))
-        return n_programs * PROGRAM_SECONDS + n_flops * KERNEL_FLOP_SECONDS
+        of_chunks = in_turn / pack.signature.chunk_steps * CHUNK_SECONDS
+        return n_programs * PROGRAM_SECONDS + of_chunks + n_flops * KERNEL_FLOP_SECONDS
     n_flops = sum(x.steps * x.flops_per_step for x in costs)
     n_activations = sum(x.steps * x.rows_per_step for x in costs) * pack.module.activations()
     work = (n_flops * FLOP_SECONDS + n_activations * ACTIVATION_SECONDS) / pack.n_devices

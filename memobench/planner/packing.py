@@ -22,7 +22,7 @@ from memobench.core import module as models
 from memobench.core.module import KernelModule, Module, enclose, paddable_sizes
 from memobench.core.run import Pack, Run
 from memobench.engine import Signature
-from memobench.engine.resident import find_kernel, find_used
+from memobench.engine.resident import find_kernel, find_used, may_serve_gpu
 from memobench.tasks.tokens import EVALUATED_AT_ONCE, TokenTask
 
 # Orders of magnitude that only choose packs; no result depends on them, and what is measured (see
@@ -35,8 +35,9 @@ FLOPS_PER_SECOND = 2e10
 # results/performance/first_light.md and accelerators.md.
 ACTIVATION_SECONDS, HELD = 9e-12, {"cpu": 0.8, "gpu": 0.5}
 # Seconds of a step of a kernel that keeps models on the chip, for each weight and example of the
-# largest set, on an H200 whose multiprocessors are all busy (docs/resident-kernel.md).
-KERNEL_SECONDS = 5e-13
+# largest set, on an H200 whose multiprocessors are all busy, and the most weights that a
+# multiprocessor has room for, so that no pack is padded to more (docs/resident-kernel.md).
+KERNEL_SECONDS, KERNEL_WEIGHTS = 5e-13, 8300
 # The least that a step takes: on an accelerator what starts its kernels, and the host between
 # chunks, decide. By the packs of published capacities on an H200, as are its compilations. Steps of
 # a kernel start none; theirs is that of 2,048 weights (docs/resident-kernel.md).
@@ -81,11 +82,11 @@ def make_pack(
     slots = _slots(runs, padded, platform, n_devices, memory_bytes)
     share = math.ceil(slots / n_devices)
     of_steps = sum(
-        step_seconds(size, largest, platform) * cost.steps
+        step_seconds(size, largest, platform, n_devices) * cost.steps
         for size, cost in zip(trained, costs, strict=True)
     )
     steps, longest = sum(x.steps for x in costs), max(x.sequential_steps for x in costs)
-    paced_by = "kernel" if platform == "gpu" and _has_kernel(runs[0]) else platform
+    paced_by = "kernel" if platform == "gpu" and _has_kernel(runs[0], n_devices) else platform
     return Pack(
         runs=tuple(runs),
         module=padded,
@@ -148,24 +149,12 @@ def plan(
     groups: dict[Hashable, list[tuple[Module, Run]]] = collections.defaultdict(list)
     for run in runs:
         groups[_pack_key(run, platform)].append((run.module(), run))
-    if (platform, n_devices) == ("gpu", 1):
-        groups = _part_by_kernel(groups)
     packs = [
         pack
         for group in groups.values()
         for pack in _plan_group(group, platform, n_devices, memory_bytes)
     ]
     return sorted(packs, key=lambda pack: -pack.weight)
-
-
-def _part_by_kernel(groups: Mapping[Hashable, list[Any]]) -> dict[Hashable, list[Any]]:
-    """The groups; those whose steps a kernel takes are parted by size, for which it is compiled."""
-    found: dict[Hashable, list[Any]] = collections.defaultdict(list)
-    for key, group in groups.items():
-        has_kernel = _has_kernel(group[0][1])
-        for module, run in group:
-            found[key, module if has_kernel else None].append((module, run))
-    return found
 
 
 def takes_kernel(run: Run, module: Module) -> bool:
@@ -190,9 +179,13 @@ def trained_sizes(
     return [padded.clone(**{name: getattr(own, name) for name in skipped}) for own in modules]
 
 
+def _has_kernel(run: Run, n_devices: int) -> bool:
+    """True where a kernel takes the steps of a run on so many GPUs."""
+    return n_devices == 1 and may_serve_gpu() and _is_served(run)
+
+
 @functools.lru_cache(maxsize=4096)
-def _has_kernel(run: Run) -> bool:
-    """True where a kernel takes the steps of a run on a GPU."""
+def _is_served(run: Run) -> bool:
     signature = _signature(run, run.module())
     return signature is not None and find_kernel(signature, anywhere=False) is not None
 
@@ -237,14 +230,15 @@ def predicted_work(run: Run, module: Module) -> float:
     return cost.steps * cost.flops_per_step
 
 
-def step_seconds(module: Module, run: Run, platform: str) -> float:
+def step_seconds(module: Module, run: Run, platform: str, n_devices: int) -> float:
     """Estimated seconds of a step of one model, used only to choose packs."""
     cost = run.method.cost(run, module)
     if platform == "cpu" or cost.closed_form:
         return cost.flops_per_step / FLOPS_PER_SECOND
-    if platform == "gpu" and _has_kernel(run):
+    if platform == "gpu" and _has_kernel(run, n_devices):
         n_params, _ = models.count_parameters(module, run.task.context_length)
-        return cost.rows_per_step * n_params * KERNEL_SECONDS
+        if n_params <= KERNEL_WEIGHTS:
+            return cost.rows_per_step * n_params * KERNEL_SECONDS
     return cost.rows_per_step * module.activations() * ACTIVATION_SECONDS
 
 
@@ -349,7 +343,7 @@ def _plan_group(
 
     @functools.cache
     def work(module: Module, n_rows: int) -> float:
-        return step_seconds(module, example[n_rows], platform)
+        return step_seconds(module, example[n_rows], platform, n_devices)
 
     def skipped(module: Module) -> tuple[str, ...]:
         return skipped_padding(group[0][1], module, platform)

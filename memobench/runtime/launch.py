@@ -8,6 +8,7 @@ import ast
 import contextlib
 import functools
 import importlib.util
+import itertools
 import logging
 import os
 import pathlib
@@ -39,7 +40,10 @@ CONNECT_SECONDS = 10
 STOP_SECONDS = 60
 # NVIDIA's MPS, which runs programs of several processes on a GPU at once.
 _MPS = "nvidia-cuda-mps-control"
-
+# Within which a tool of NVIDIA's must answer.
+_TOOL_SECONDS = 60
+# How lines of a worker's log begin that its driver repeats, and how much of the log it reads.
+_SAYS, _READ_BYTES = "memobench: ", 2**16
 
 _log = logging.getLogger("memobench")
 
@@ -94,6 +98,7 @@ class Launcher:
         self._logs = folder / ".logs"
         self._logs.mkdir(exist_ok=True)
         self._work_file = self._logs / f"work-{uuid.uuid4().hex[:8]}.pickle"
+        self._said = set[str]()
         self._started_mps = bool(self._gpus) and self.n_sharing > 1 and _start_mps()
 
     def start(self, work: Work, n: int) -> None:
@@ -129,6 +134,8 @@ class Launcher:
     def pop_ended(self) -> list[str | None]:
         """The error of each worker that ended since the last call; None for one that is done."""
         over = [child for child in self._running if child.poll() is not None]
+        for _, log in self._running.values():
+            self._repeat_warnings(log)
         return [self._reason(child, *self._running.pop(child)) for child in over]
 
     def close(self) -> None:
@@ -147,7 +154,16 @@ class Launcher:
                 log.unlink(missing_ok=True)
             self._work_file.unlink(missing_ok=True)
             if self._started_mps:
-                subprocess.run([_MPS], input=b"quit", check=False)
+                _ask([_MPS], "quit")
+
+    def _repeat_warnings(self, log: pathlib.Path) -> None:
+        """Says once what a worker warns of, whose log goes with it."""
+        with open(log, "rb") as file:
+            lines = file.read(_READ_BYTES).decode(errors="replace").splitlines(keepends=True)
+        for line in lines:
+            if line.startswith(_SAYS) and line.endswith("\n") and line not in self._said:
+                self._said.add(line)
+                _log.warning("%s", line.removeprefix(_SAYS).strip())
 
     def _reason(self, child: Any, place: int, log: pathlib.Path) -> str | None:
         _close_input(child)
@@ -193,6 +209,9 @@ def main() -> None:
         sys.exit(f"results must be a folder that workers share, got {in_a_line(error)}")
     if cores:
         os.sched_setaffinity(0, cores)
+    to_driver = logging.StreamHandler()
+    to_driver.setFormatter(logging.Formatter(f"{_SAYS}%(message)s"))
+    _log.addHandler(to_driver)
 
     def follow() -> None:
         while os.read(0, 1):  # Python cannot end while a thread reads from a file of its own.
@@ -209,8 +228,10 @@ def _list_gpus() -> list[str]:
     if os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or not shutil.which("nvidia-smi"):
         return []
     if visible is not None:
-        return [x for x in visible.split(",") if x]
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+        # CUDA takes those before the first that is none.
+        return [*itertools.takewhile(lambda x: x not in ("", "-1"), visible.split(","))]
+    listed = _ask(["nvidia-smi", "-L"])
+    require(listed, f"nvidia-smi must answer within {_TOOL_SECONDS} s; see to the GPU's driver")
     return re.findall(r"^GPU (\d+):", listed.stdout, re.MULTILINE)
 
 
@@ -218,15 +239,25 @@ def _start_mps() -> bool:
     """Starts MPS if it does not run, which a warning says where it cannot; True if this did."""
     refused = "this machine does not have it"
     if shutil.which(_MPS):
-        started = subprocess.run([_MPS, "-d"], capture_output=True, text=True, check=False)
-        if not started.returncode:
+        started = _ask([_MPS, "-d"])
+        if started and not started.returncode:
             return True
-        asked = subprocess.run([_MPS], input=b"get_server_list", capture_output=True, check=False)
-        if not asked.returncode:  # Someone else's.
+        asked = _ask([_MPS], "get_server_list")
+        if asked and not asked.returncode:  # Someone else's.
             return False
-        refused = " ".join((started.stderr or started.stdout).split())
+        refused = " ".join((started.stderr or started.stdout).split()) if started else "no answer"
     _log.warning("workers take turns on a GPU, for MPS does not start: %s", refused)
     return False
+
+
+def _ask(command: list[str], line: str = "") -> Any:
+    """What a command did with a line of input; None where it does not end."""
+    try:
+        return subprocess.run(
+            command, input=line, capture_output=True, text=True, timeout=_TOOL_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return None
 
 
 class Ray(Launcher):

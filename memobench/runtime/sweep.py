@@ -268,7 +268,7 @@ def _train_missing(
             lease.beat()
             raise
     if driver.lost:
-        others = "; the others are done, and the same command tries these again"
+        others = "; the same command tries these again"
         raise RunsFailed(
             _describe_lost(driver.lost, len(wanted)) + others * (not workspace.is_temporary)
         )

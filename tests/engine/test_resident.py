@@ -289,18 +289,6 @@ def test_what_a_subclass_changes_is_left_to_xla(what):
     assert resident.find_kernel(dataclasses.replace(signature, **{what: changed})) is None
 
 
-def test_packs_of_a_gpu_are_of_one_size_where_a_kernel_trains_them():
-    def plan(method, platform="gpu", n_devices=1):
-        each = (NARROW, NARROW.replace(n_heads=6))
-        runs = [mb.Run(task=LISTED, architecture=x, method=method) for x in each]
-        return len(packing.plan(runs, platform, n_devices))
-
-    assert plan(PEAK) == 2
-    assert plan(BATCHES) == 1
-    assert plan(PEAK, n_devices=2) == 1
-    assert plan(PEAK, platform="tpu") == 1
-
-
 @pytest.fixture
 def gpu(monkeypatch):
     """As if this process had one GPU."""

@@ -146,6 +146,14 @@ def test_a_dry_run_tells_what_it_costs(make_run):
     assert "accelerator-hours" in plan_table(gpu, predicted)
 
 
+def test_a_kernel_of_tiny_models_takes_what_lies_between_its_chunks(make_run, monkeypatch):
+    monkeypatch.setattr(packing, "takes_kernel", lambda run, module: True)
+    method = Training(batch_size=4, n_batches=4, epochs=10**5)
+    run = make_run(task=Associations(vocab_size=3), method=method)
+    seconds = costs.estimate_seconds(packing.make_pack([run]), 0)
+    assert seconds / method.epochs == pytest.approx(costs.CHUNK_SECONDS, rel=0.5)
+
+
 def test_published_packs_took_about_what_is_predicted():
     """Of every device in the table half of the packs within a factor of three."""
     devices = collections.defaultdict(list)

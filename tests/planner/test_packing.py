@@ -14,8 +14,9 @@ from memobench.core.architecture import Architecture
 from memobench.core.module import Module
 from memobench.core.run import Run
 from memobench.core.spec import kind
-from memobench.engine import initializing
+from memobench.engine import initializing, resident
 from memobench.experiments import EXPERIMENTS
+from memobench.experiments.board import peak
 from memobench.methods.capacity import Capacity
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
@@ -228,8 +229,6 @@ def _plain_cuts(modules, work, total, longest, platform, skipped):
 
 def _board(platform):
     runs = EXPERIMENTS["board/typical"].runs("full")
-    # A kernel trains runs of one size.
-    runs = [run for run in runs if not packing._has_kernel(run)]
     return [x for x in packing.plan(runs, platform) if x.signature.protocol == "exact"]
 
 
@@ -245,6 +244,22 @@ def test_sets_of_several_budgets_share_a_program_where_a_step_costs_much():
     for pack in on_gpu:
         assert pack.signature.task.n_examples == max(run.task.n_examples for run in pack.runs)
         assert packing.programs(pack)
+
+
+def test_on_a_gpu_with_kernels_packs_are_padded_to_what_these_hold(monkeypatch):
+    runs = [run for n in (2048, 4096) for run in peak.runs([n])]
+    monkeypatch.setenv(resident.VARIABLE, "0")
+    of_xla = packing.plan(runs, "gpu")
+    monkeypatch.delenv(resident.VARIABLE)
+    weights = [models.count_parameters(x.module, 2)[0] for x in packing.plan(runs, "gpu")]
+    assert len(weights) < len(runs)
+    assert max(weights) <= packing.KERNEL_WEIGHTS
+    # Devices that share a pack have none.
+    assert sum(x.weight for x in of_xla) > 2 * sum(x.weight for x in packing.plan(runs, "gpu"))
+    monkeypatch.setenv(resident.VARIABLE, "0")
+    on_two = [x.weight for x in packing.plan(runs, "gpu", 2)]
+    monkeypatch.delenv(resident.VARIABLE)
+    assert [x.weight for x in packing.plan(runs, "gpu", 2)] == on_two
 
 
 def test_a_board_keeps_a_thousand_lanes_of_a_gpu_busy():

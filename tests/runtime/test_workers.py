@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import logging
 import math
 import os
 import re
@@ -390,6 +391,50 @@ def test_workers_that_share_a_gpu_say_where_they_take_turns(
     assert [said in x for x in caplog.messages] == [True] * bool(said)
     quit_file = programs / "nvidia-cuda-mps-control.quit"
     assert (quit_file.exists() and quit_file.read_text() == "quit") == ended
+
+
+def test_what_workers_warn_of_is_said_once(tmp_path, caplog):
+    """Their logs go with them."""
+    # The number of a worker is what it says.
+    work = logging.getLogger("memobench").warning
+    launcher = launch.Launcher(2, [])
+    launcher.begin(tmp_path)
+    try:
+        for _ in range(2):
+            launcher._n_started = 7
+            launcher.start(work, 1)
+            _until(lambda: launcher.pop_ended() == [None])
+    finally:
+        launcher.close()
+    assert caplog.messages == ["7"]
+    assert not list(tmp_path.glob(".logs/*.log"))
+
+
+def test_no_gpu_is_one_that_cuda_does_not_take(monkeypatch):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(launch.shutil, "which", lambda name: name == "nvidia-smi")
+    for visible, gpus in (("-1", []), ("", []), ("1,-1,2", ["1"])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert launch.Launcher(2, [])._gpus == gpus
+
+
+def test_tools_that_do_not_answer_are_named(tmp_path, monkeypatch):
+    for name in ("nvidia-smi", "nvidia-cuda-mps-control"):
+        (tmp_path / name).write_text("#!/bin/sh\nexec sleep 60\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(launch, "_TOOL_SECONDS", 0.1)
+    with pytest.raises(UserError, match="nvidia-smi must answer within"):
+        launch.Launcher(2, []).begin(tmp_path)
+    assert not launch._start_mps()
+
+
+def test_a_share_of_memory_that_is_no_number_is_one_line(monkeypatch):
+    monkeypatch.setenv(launch.MEMORY_VARIABLE, "much")
+    with pytest.raises(UserError, match=r"must be a part of the memory such as 0\.5, got 'much'"):
+        local.memory_bytes()
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.0])
