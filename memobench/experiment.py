@@ -36,7 +36,7 @@ class Drawing:
     """Base of all kinds of figures of experiments; itself it stands for no figure."""
 
     def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
-        """The figure of a preset's runs, a table from `analysis.with_theory`."""
+        """The figure of a preset's runs, a table from `seeds.add_theory`."""
         raise NotImplementedError
 
     def sections(self, table: pd.DataFrame) -> list[str]:

@@ -79,8 +79,8 @@ def values(field):
     elif made is columns.boolean:
         drawn = st.booleans()
     elif made is columns.numbers:
-        most, above = about
-        each = st.floats(above, 1e9, exclude_min=True)
+        (most,) = about
+        each = st.floats(0, 1e9, exclude_min=True)
         drawn = st.lists(each, min_size=1, max_size=most, unique=True).map(tuple)
     else:
         assert made is spec.is_spec

@@ -280,13 +280,13 @@ def aicc_of_runs(means: Means, fitted_X: np.ndarray, k: int) -> float:
     return aicc(rss, int(runs_X.sum()), k, float(np.abs(means.mean_X).max()))
 
 
-def mask_unsaturated(mean_X: np.ndarray, threshold: float = SATURATED) -> np.ndarray:
-    """Mask of the points up to and including the first whose mean exceeds the threshold.
+def mask_unsaturated(mean_X: np.ndarray) -> np.ndarray:
+    """Mask of the points up to and including the first whose mean exceeds SATURATED.
 
     >>> mask_unsaturated(np.array([0.2, 0.6, 0.96, 0.94, 1.0])).tolist()
     [True, True, True, False, False]
     """
-    above_X = np.asarray(mean_X) > threshold
+    above_X = np.asarray(mean_X) > SATURATED
     return np.cumsum(above_X) - above_X == 0
 
 
@@ -314,8 +314,8 @@ def bonferroni_factor(n: int, seeds: int) -> float:
     return float(np.divide(*quantiles))
 
 
-def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
-    """The mask of rejected hypotheses, with at most this chance of any being true (Holm 1979).
+def holm(p_values: Sequence[float]) -> list[bool]:
+    """The mask of rejected hypotheses; with a chance of 5% at most any is true (Holm 1979).
 
     >>> holm([0.01, 0.04, 0.03, float("nan")])
     [True, False, False, False]
@@ -323,7 +323,7 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
     rejected = [False] * len(p_values)
     for place, i in enumerate(np.argsort(p_values)):
         # NaN where nothing can be tested, as of one label table; such ones sort last.
-        if not p_values[i] <= level / (len(p_values) - place):
+        if not p_values[i] <= (1 - CONFIDENCE) / (len(p_values) - place):
             break
         rejected[i] = True
     return rejected

@@ -151,7 +151,7 @@ def findings(
 
     A claim across steps is reported once per variant, at the fewest steps, and so is one on
     variants that are not there, as undecided. With `wanted`, the rows of the wanted runs
-    (`runs.cells`), claims are decided on these runs only, and are undecided while one of the
+    (`core.cells.cells`), claims are decided on these runs only, and are undecided while one of the
     variant and number of steps is missing.
     """
     if isinstance(claims, Claim):

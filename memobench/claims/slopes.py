@@ -35,17 +35,17 @@ from memobench.common.notation import pluralize
 STRAIGHT: Region = (2 / 3, 3 / 2)
 
 
-def slopes_in_heads(table: pd.DataFrame, group: str = "d_model") -> pd.DataFrame:
-    """Slope of accuracy in the heads over unsaturated points, per variant, steps and group."""
+def slopes_in_heads(table: pd.DataFrame) -> pd.DataFrame:
+    """Slope of accuracy in the heads over unsaturated points, per variant, steps and width."""
     rows = []
     for label, of_variant in split_by_variant(table):
         for steps in sorted(set(of_variant["steps"])):
             at_steps = of_variant[of_variant["steps"] == steps]
-            for value, (slope_B, means) in fit_slopes(at_steps, group).items():
+            for value, (slope_B, means) in fit_slopes(at_steps, "d_model").items():
                 slope = statistic_of("slope", slope_B, POSITIVE, means.seeds)
                 found = (slope.estimate, slope.low, slope.high, len(means.at))
                 rows.append((label, steps, value, *found))
-    columns = ["variant", "steps", group, "slope", "low", "high", "n_points"]
+    columns = ["variant", "steps", "d_model", "slope", "low", "high", "n_points"]
     return pd.DataFrame(rows, columns=columns)
 
 

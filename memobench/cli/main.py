@@ -1,4 +1,4 @@
-"""The command line: finds the command in `memobench/commands`, reads its flags and runs it."""
+"""The command line: finds the command in `memobench/cli/commands`, reads its flags and runs it."""
 
 import argparse
 import functools

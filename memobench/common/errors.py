@@ -104,19 +104,18 @@ def name_place(place: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def name_source(whose: str, fix: str = "fix it") -> Iterator[None]:
+def name_source(whose: str) -> Iterator[None]:
     """Makes one line of whatever a user's code raises within it: its owner, the error and where.
 
     Args:
       whose: the code that runs, as the subject of the line: "optimizer mine: its code".
-      fix: the end of the line.
     """
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{whose} raises {describe(error)}; {fix}") from error
+        raise UserError(f"{whose} raises {describe(error)}; fix it") from error
 
 
 def is_ours(file: str) -> bool:

@@ -12,14 +12,14 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memobench import theory
-from memobench.common.errors import UserError, require, short_repr
+from memobench.common.errors import UnknownKind, UserError, require, short_repr
 from memobench.constructions import making
 from memobench.constructions.problem import Constructed, Problem
 from memobench.core import columns as col
 from memobench.core import module as models
 from memobench.core import own_code
 from memobench.core.checkpoints import Checkpoints
-from memobench.core.columns import Column, by_name, choice, integer, merge, number
+from memobench.core.columns import NAME, Column, by_name, choice, integer, merge, number
 from memobench.core.module import Module
 from memobench.core.run import Cost, Method, OnSteps, Pack, PackResult, Run
 from memobench.numerics import precision
@@ -142,7 +142,12 @@ class Construction(
         try:
             theorem, *options = text.split(" ")
             given = dict(option.split("=") for option in options)
+            NAME.validate("theorem", theorem)
             start = cls.get_kind(theorem)(**{name: _value(x) for name, x in given.items()})
+        except UnknownKind as error:
+            raise UnknownKind(f"start={short_repr(text)}: {error}") from error
+        except UserError as error:
+            raise UserError(f"start={short_repr(text)}: {error}") from error
         except (TypeError, ValueError) as error:
             raise UserError(
                 f"start={short_repr(text)} is not a construction; write a theorem and what differs "

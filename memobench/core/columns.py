@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from memobench.common.errors import UserError, short_repr
+from memobench.common.errors import UnknownKind, UserError, short_repr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +35,11 @@ class Domain:
     made: tuple[Any, ...] = ()
 
     def holds(self, cell: Any) -> bool:
-        """True where a cell of the table holds such a value."""
+        """True where a cell of the table holds such a value, or that of a kind nobody loaded."""
         try:
             return self.canonical(self.read(cell)) is not None
+        except UnknownKind:
+            return True
         except UserError:
             return False
 
@@ -126,15 +128,20 @@ def boolean() -> Domain:
     return Domain("true or false", canonical, read=_to_python, made=(boolean,))
 
 
-def text_matching(pattern: str, description: str, longest: int = 400) -> Domain:
+# A pattern is tried on no more characters than it could fit.
+_LONGEST = 400
+# Characters that pages and spreadsheets would take for more than text.
+_MARKUP = frozenset("<>|`*[]{}\\$#~;")
+
+
+def text_matching(pattern: str, description: str) -> Domain:
     """Text that a regular expression matches as a whole."""
     compiled = re.compile(pattern, re.ASCII)
     return Domain(
         description,
-        # A pattern is tried on no more than it could fit.
         lambda value: (
             value
-            if isinstance(value, str) and len(value) <= longest and compiled.fullmatch(value)
+            if isinstance(value, str) and len(value) <= _LONGEST and compiled.fullmatch(value)
             else None
         ),
     )
@@ -143,9 +150,9 @@ def text_matching(pattern: str, description: str, longest: int = 400) -> Domain:
 NAME = text_matching(r"[\w.-]{1,100}", "a name of letters, digits, dots and dashes")
 
 
-def numbers(most: int, above: float = 0.0) -> Domain:
-    """A tuple of distinct numbers; in a cell they are text with spaces between."""
-    each = float_between(above=above)
+def numbers(most: int) -> Domain:
+    """A tuple of distinct positive numbers; in a cell they are text with spaces between."""
+    each = float_between(above=0.0)
 
     def canonical(value: Any) -> tuple[float, ...] | None:
         if not isinstance(value, tuple | list) or not 1 <= len(value) <= most:
@@ -165,8 +172,8 @@ def numbers(most: int, above: float = 0.0) -> Domain:
     def write(value: tuple[float, ...]) -> str:
         return " ".join(repr(x) for x in value)
 
-    description = f"a tuple of 1 to {most} distinct numbers > {above:g}"
-    return Domain(description, canonical, write, read, made=(numbers, most, above))
+    description = f"a tuple of 1 to {most} distinct numbers > 0"
+    return Domain(description, canonical, write, read, made=(numbers, most))
 
 
 def list_of(domain: Domain, most: int) -> Domain:
@@ -214,7 +221,7 @@ def unite(first: Domain, second: Domain) -> Domain:
 _NULL = object()
 
 
-def text_of(most: int, forbidden: str = "<>|`*[]{}\\$#~;") -> Domain:
+def text_of(most: int) -> Domain:
     """Plain text of one line without markup or the beginning of a formula."""
 
     def canonical(value: Any) -> str | None:
@@ -225,7 +232,7 @@ def text_of(most: int, forbidden: str = "<>|`*[]{}\\$#~;") -> Domain:
             and value.isprintable()
             and value == value.strip()
             and not value.startswith(("=", "+", "-", "@"))
-            and not set(value) & set(forbidden)
+            and not set(value) & _MARKUP
         )
         return value if plain else None
 

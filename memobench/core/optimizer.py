@@ -28,8 +28,6 @@ from memobench.core.spec import Spec
 class Optimizer(Spec, noun="optimizer", package="memobench.optimizers"):
     """Base of all optimisers. The learning rate is the method's, and multiplies the update.
 
-    The learning rate is the method's, and multiplies the update.
-
     Attributes:
       holds_rate: whether it serves only methods whose rate does not fall.
     """

@@ -313,8 +313,6 @@ def nested(
     family: type[Spec],
     meaning: str,
     default: Any = dataclasses.MISSING,
-    *,
-    omit: Any = dataclasses.MISSING,
 ) -> Any:
     """A field that holds another spec, whose columns stand beside the outer one's.
 
@@ -324,7 +322,7 @@ def nested(
     if isinstance(default, Spec):
         example = f"{domain.description}, such as memobench.{type(default).__name__}()"
         domain = dataclasses.replace(domain, description=example)
-    field = declare(domain, meaning, default, omit=omit)
+    field = declare(domain, meaning, default)
     field.metadata = {**field.metadata, "family": family}
     return field
 

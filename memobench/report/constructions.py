@@ -18,7 +18,7 @@ MOST_CERTIFICATES = 80
 
 
 def sections(table: pd.DataFrame) -> list[str]:
-    """Paragraphs of a page, from a table of `analysis.with_theory`; none without constructions."""
+    """Paragraphs of a page, from a table of `seeds.add_theory`; none without constructions."""
     constructed = table[table["theorem"].notna()]
     if constructed.empty:
         return []
@@ -142,7 +142,7 @@ def ratio_to_proven(known: pd.DataFrame, made: pd.Series) -> pd.DataFrame:
     """Memorized over proven, means over seeds, a row for every size, a column for every `made`.
 
     Args:
-      known: from `with_theory`.
+      known: from `seeds.add_theory`.
       made: the way in which each run's weights came about.
     """
     sizes = ["n_heads", "d_head", "d_model", "n_params", "promised"]

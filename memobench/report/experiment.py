@@ -108,7 +108,7 @@ def _tell_what_stays(path: pathlib.Path) -> Iterator[None]:
 def page(
     experiment: Experiment, preset: str, known: pd.DataFrame, seeds: int | None = None
 ) -> tuple[str, pd.DataFrame]:
-    """The text of a page and its verdicts, from a table of `analysis.with_theory`; see `write`."""
+    """The text of a page and its verdicts, from a table of `seeds.add_theory`; see `write`."""
     wanted = experiment.specs(preset, seeds)
     verdicts = claims.verdicts(experiment.claims_of(preset), known, wanted)
     return _page(experiment, preset, known, verdicts, wanted), verdicts

@@ -40,10 +40,9 @@ def name_peaks(table: pd.DataFrame) -> pd.DataFrame:
         if architecture:
             method: Any = from_cells(run).method
             rates = [method.training.learning_rate * factor for factor in method.rate_factors]
-            of = capacity_summary.family(run), " ".join(architecture.shown_sizes), run["n_params"]
-            known[of] = display_name(architecture), rates, run["n_layers"]
+            known[run["run_id"]] = display_name(architecture), rates, run["n_layers"]
     rows: list[Any] = found.to_dict("records")
-    of_rows: list[Any] = [known[row["family"], row["entry"], row["n_params"]] for row in rows]
+    of_rows: list[Any] = [known[row["run_id"]] for row in rows]
     tried: Any = [rates for _, rates, _ in of_rows]
     pairs = list(zip(rows, of_rows, strict=True))
     return found.assign(

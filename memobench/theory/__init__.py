@@ -1,6 +1,6 @@
 """Theorems on memorization, as functions of a run's sizes. Imports no JAX.
 
-A theorem takes sizes by name: a mapping such as `runs.cells`, a row of a table or a table, whose
+A theorem takes sizes by name: a mapping such as `core.cells.cells`, a row or a table, whose
 columns then give a column. Kinds say which theorems are about them (`Spec.theorems`), so that an
 architecture in a user's own file is promised what it names, and may bring theorems of its own.
 

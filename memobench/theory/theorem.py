@@ -16,7 +16,7 @@ from memobench.core.spec import Spec
 DANA = "Dana, Pydi & Chevaleyre 2025"
 MAHDAVI = "Mahdavi, Liao & Thrampoulidis 2024"
 
-# A mapping, a row or a table of the sizes that `runs.cells` names.
+# A mapping, a row or a table of the sizes that `core.cells.cells` names.
 Sizes = Any
 # A predicate of sizes.
 Condition = Callable[[Sizes], Any]

@@ -24,6 +24,7 @@ from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.numerics import metrics, precision
 from memobench.planner import packing
+from memobench.store.rows import row_columns
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.constructed import SEVERAL, judged, run_of
@@ -224,6 +225,22 @@ def test_specs_refuse_what_means_nothing(build, message):
     with pytest.raises(UserError, match=message) as told:
         build()
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("start", "said", "holds"),
+    [
+        # A row of another's construction is whole, as that of another's architecture is.
+        ("mine n_aimed=3", "theorem='mine' is unknown; .* --plugin", True),
+        ("dana2025 n_aimed=-5", "n_aimed=-5 is not", False),
+        ("dana2025 ==", "start='dana2025 ==' is not a construction", False),
+    ],
+)
+def test_a_start_that_is_not_known_says_why(start, said, holds):
+    column = row_columns()["start"]
+    with pytest.raises(UserError, match=said):
+        column.domain.read(start)
+    assert column.domain.holds(start) == holds
 
 
 def test_only_constructions_are_constructed():
