@@ -5,11 +5,13 @@
 Shape letters: R repetitions, S seeds, X configurations, B the estimate and its replicates.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -352,11 +354,14 @@ def ranked(repetitions: int) -> str:
     its own peak.
     """
     boards: dict[int, list[np.ndarray]] = {}
+    models = collections.defaultdict[int, list[Any]](list)
     runs = published("board/peak")
     for run in runs[runs["method"] == Peak.name].to_dict("records"):
         values = [parse_list(run[name]) for name in from_cells(run).method.row_columns()]
         bits_JxRxT = np.array(values[0], float)
-        of_budget = boards.setdefault(capacity_summary.budget(run["n_params"]), [])
+        budget = capacity_summary.budget(run["n_params"])
+        of_budget = boards.setdefault(budget, [])
+        models[budget].append(capacity_summary.architecture(run))
         # Where tables are drawn from these, it knows so much in the best of its cells.
         best = peak.peak(bits_JxRxT)
         of_budget.append(bits_JxRxT / bits_JxRxT[best.size, best.rate].mean())
@@ -365,7 +370,9 @@ def ranked(repetitions: int) -> str:
         wrong = np.zeros(2)
         for _ in range(repetitions):
             bits = [peak.peak(_draw_again(each, random)).value_T for each in entries]
-            found = capacity_summary.rank_entries(pd.DataFrame({"bits_T": bits}))
+            found = capacity_summary.rank_entries(
+                pd.DataFrame({"model": models[budget], "bits_T": bits})
+            )
             p_values = [
                 capacity_summary.p_value_of_equal(*pair, 0.0)
                 for pair in itertools.combinations(bits, 2)
@@ -498,7 +505,7 @@ How often the board tells equal entries apart ({boards} simulated boards each), 
 each are drawn again, with failures, and all know equally much in the best of their cells: by
 Student's test of each pair alone, with Holm's correction for all, and by that of the ranks. It
 counts two more tables of each pair, one on each side of the mean, as far off as the worst table of
-the board, for few tables may lack rare failures:
+the board's entries of as many layers, for few tables may lack rare failures:
 
 {ranked}
 """

@@ -139,9 +139,11 @@ def rank_entries(of_set: pd.DataFrame) -> pd.DataFrame:
     """
     order = of_set["bits_T"].map(np.mean).sort_values(ascending=False).index
     of_set = of_set.loc[order].reset_index(drop=True)
-    known, failure = list(of_set["bits_T"]), _worst_failure(of_set)
+    known, failures = list(of_set["bits_T"]), _worst_failures(of_set)
     pairs = list(itertools.combinations(range(len(known)), 2))
-    p_values = [p_value_of_equal(known[i], known[j], failure) for i, j in pairs]
+    p_values = [
+        p_value_of_equal(known[i], known[j], max(failures[i], failures[j])) for i, j in pairs
+    ]
     apart = {
         pair for pair, holds in zip(pairs, statistics.holm(p_values), strict=True) if holds
     }  # The first of a pair knows more.
@@ -151,14 +153,18 @@ def rank_entries(of_set: pd.DataFrame) -> pd.DataFrame:
     return of_set.assign(rank_low=[1 + n for n in ahead], rank_high=high)
 
 
-def _worst_failure(of_set: pd.DataFrame) -> float:
-    """The most by which a label table lies below its entry's median, of the project's entries.
+def _worst_failures(of_set: pd.DataFrame) -> list[float]:
+    """For each entry the most by which a label table lies below its median, of those like it.
 
-    Others' may fail in ways that say nothing of ours.
+    Those are the project's entries of as many layers, as deeper models fail by much more: others'
+    may fail in ways that say nothing of ours.
     """
-    own = of_set["by"].isin([OWN, None, np.nan]) if "by" in of_set else pd.Series([], dtype=bool)
-    bits = of_set["bits_T"][own] if own.any() else of_set["bits_T"]
-    return max(float(np.median(bits_T) - bits_T.min()) for bits_T in bits)
+    of = pd.DataFrame({"n_layers": [getattr(x, "n_layers", 1) for x in of_set["model"]]})
+    of["failure"] = [float(np.median(bits_T) - bits_T.min()) for bits_T in of_set["bits_T"]]
+    own = of[of_set["by"].isin([OWN, None, np.nan])] if "by" in of_set else of
+    own = of if own.empty else own
+    worst = own.groupby("n_layers")["failure"].max()
+    return of["n_layers"].map(worst).fillna(own["failure"].max()).tolist()
 
 
 def p_value_of_equal(first_T: np.ndarray, second_T: np.ndarray, failure: float) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import memobench
 from memobench.analysis import estimates
 from memobench.analysis.statistics import holm
 from memobench.board import capacity_summary, families
@@ -176,9 +177,8 @@ def test_holm_keeps_the_chance_of_any_error():
 
 
 def entries(known):
-    return capacity_summary.rank_entries(
-        pd.DataFrame({"entry": list(known), "bits_T": list(known.values())})
-    )
+    found = pd.DataFrame({"entry": list(known), "bits_T": list(known.values())})
+    return capacity_summary.rank_entries(found.assign(model=None))
 
 
 def test_ranks_of_entries_that_cannot_be_told_apart_share_a_range():
@@ -231,6 +231,7 @@ def test_what_others_entries_lose_tells_nothing_of_ours():
         {
             "entry": ["high", "low", "broken"],
             "by": ["memobench", "memobench", "you"],
+            "model": [memobench.MLP(d_model=2, d_head=2, d_mlp=2)] * 3,
             "bits_T": [x + 0.02 * random.normal(size=8) for x in (2.0, 1.8, 1.5)],
         }
     )
@@ -239,6 +240,10 @@ def test_what_others_entries_lose_tells_nothing_of_ours():
     assert ranked["rank_high"].tolist()[0] == 1
     failing = capacity_summary.rank_entries(found.assign(by="memobench"))
     assert failing["rank_high"].tolist()[0] > 1
+    # Nor do models of another depth.
+    found["model"] = [*found["model"][:2], found["model"][2].replace(n_layers=2)]
+    deeper = capacity_summary.rank_entries(found.assign(by="memobench"))
+    assert [x.set_index("entry")["rank_low"]["low"] for x in (failing, deeper)] == [1, 2]
 
 
 def test_equal_entries_are_never_told_apart():
