@@ -36,6 +36,7 @@ autodoc_preserve_defaults = True
 
 
 def setup(app: Any) -> None:
+    """Connects what this project changes of pages, as Sphinx asks."""
     app.connect("autodoc-process-docstring", _as_restructured_text)
     # After the title is known.
     app.connect("doctree-read", _name_preset, priority=900)

@@ -115,6 +115,7 @@ def checkpoint(folder: Path) -> Model:
 
 
 def libraries() -> tuple[Any, Any]:
+    """PyTorch and transformers. Raises UserError where they are not installed."""
     try:
         import torch
         import transformers
@@ -159,6 +160,7 @@ def _cut(module: Any) -> Model:
 
 
 def existing_folder(name: str, folder: Path) -> pathlib.Path:
+    """The folder as a path. Raises UserError where it is none."""
     path = pathlib.Path(folder)
     if not path.is_dir():
         raise UserError(f"{name}={str(folder)!r} is not a folder; name one, nothing is downloaded")

@@ -54,6 +54,7 @@ class Case:
 
 
 def run(d_model: int, n_heads: int, method: Training, seed: int = 0) -> Run:
+    """A run of attention alone with wide heads on TASK."""
     architecture = AttentionOnly(d_model=d_model, d_head=d_model, n_heads=n_heads)
     return Run(task=TASK, architecture=architecture, method=method, seed=seed)
 
@@ -109,6 +110,7 @@ def train_packs(
 
 
 def pytorch_name(n_threads: int) -> str:
+    """The name of the row of eager PyTorch on so many threads."""
     return f"PyTorch, {pytorch.where(n_threads)}"
 
 

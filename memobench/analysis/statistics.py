@@ -175,6 +175,7 @@ def _gaussian_weights(n: int) -> np.ndarray:
 
 
 def means_by_group(table: pd.DataFrame, group: str, *columns: str) -> dict[Any, Means]:
+    """The bootstrapped means at every point of each group, by the group's value."""
     return bootstrap_means(table, [group, *columns]).split_by(group)
 
 
@@ -184,6 +185,7 @@ def least_squares(design_Xk: np.ndarray, y_BX: np.ndarray) -> np.ndarray:
 
 
 def fit_of(design_Xk: np.ndarray, y_X: np.ndarray) -> np.ndarray:
+    """The least squares fit at each point."""
     return design_Xk @ least_squares(design_Xk, y_X[None])[0]
 
 
@@ -347,10 +349,12 @@ def divide_or(numerator_B: np.ndarray, denominator_B: np.ndarray, otherwise: flo
 
 
 def has_spread(y_X: np.ndarray) -> bool:
+    """True where not all values are equal, up to rounding."""
     return bool(np.ptp(y_X) > 1e-12)
 
 
 def dense_grid(x_X: np.ndarray) -> np.ndarray:
+    """A hundred points from the least to the largest, for curves."""
     return np.linspace(x_X.min(), x_X.max(), 100)
 
 

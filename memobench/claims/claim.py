@@ -351,6 +351,7 @@ def _label(row: Mapping[Any, Any]) -> str:
 
 
 def split_by_variant(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each variant with its label, in the order of VARIANTS and then of names."""
     labels = variant(table)
     order = [*VARIANTS.values(), *sorted(set(labels) - set(VARIANTS.values()))]
     if (labels != OPTIMUM).any():  # Beside what is trained, the optimum is its floor, no variant.

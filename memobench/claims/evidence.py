@@ -136,6 +136,7 @@ def statistic_of(
     details: str = "",
     fits: tuple[Fit, ...] = (),
 ) -> Statistic:
+    """The statistic of an estimate and its replicates, with its interval."""
     low, high = interval(values_B, seeds)
     return Statistic(name, float(values_B[0]), low, high, region, seeds, details, fits)
 
@@ -234,14 +235,17 @@ def conclude_groups(statistics: dict[Any, Statistic], group: str | None, needed:
 
 
 def report_too_few(needed: str) -> Finding:
+    """The finding that a claim is undecided, and what it would need."""
     return Finding(UNDECIDED, f"too few points: {needed}")
 
 
 def join_parts(*parts: str) -> str:
+    """The parts that are not empty, with semicolons between."""
     return "; ".join(part for part in parts if part)
 
 
 def format_number(value: float) -> str:
+    """A number with three digits; n/a for NaN."""
     return "n/a" if np.isnan(value) else f"{value + 0.0:.3g}"
 
 

@@ -349,6 +349,7 @@ class Findings:
 
 
 def method_of(run: Run) -> Any:
+    """The method of a run, with the fields of its own kind."""
     method: Any = run.method
     return method
 
