@@ -160,7 +160,7 @@ def _cut(module: Any) -> Model:
 
 
 def existing_folder(name: str, folder: Path) -> pathlib.Path:
-    """The folder as a path. Raises UserError where it is none."""
+    """The path of a folder. Raises UserError where there is no such folder."""
     path = pathlib.Path(folder)
     if not path.is_dir():
         raise UserError(f"{name}={str(folder)!r} is not a folder; name one, nothing is downloaded")

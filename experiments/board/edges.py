@@ -24,7 +24,7 @@ BEYOND = {
     MLP: ((7.0, 10.0, 14.0), (0.5, 0.625, 0.75)),
 }
 # Label tables of each budget.
-TABLES = {1024: 8, 2048: 6, 4096: 6}
+TABLES = {1024: 8, 2048: 6, 4096: 6, 8192: 4}
 
 
 def runs() -> Iterator[Run]:

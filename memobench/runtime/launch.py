@@ -251,7 +251,7 @@ def _start_mps() -> bool:
 
 
 def _ask(command: list[str], line: str = "") -> Any:
-    """What a command did with a line of input; None where it does not end."""
+    """The end of a command that was given a line of input; None where it takes too long."""
     try:
         return subprocess.run(
             command, input=line, capture_output=True, text=True, timeout=_TOOL_SECONDS
