@@ -191,6 +191,7 @@ def test_threads_of_a_gpu_agree_on_what_they_share(tmp_path, task, architecture,
 
 @compiler
 def test_what_was_compiled_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(cplusplus, "FLAGS", ("-O0", *cplusplus.FLAGS[1:]))
     monkeypatch.setattr(compiling, "kept_folder", lambda: tmp_path)
     kernel = resident.find_kernel(signature_of(EXACT))
     constants = resident.defines(kernel, signature_of(EXACT))

@@ -87,7 +87,7 @@ def test_a_step_that_takes_longer_is_told_to_end_and_is_not_done(gpu, tmp_path, 
     monkeypatch.setattr(gpu, "RESERVED", 2.0)
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(600)\n")
     started = time.monotonic()
-    lines = gpu.work([gpu.Step(f"{tmp_path / 'slow.py'}")], tmp_path, 5, 1)
+    lines = gpu.work([gpu.Step(f"{tmp_path / 'slow.py'}")], tmp_path, 3.2, 1)
     assert _ends(lines) == ["not done, the time is up"]
     assert time.monotonic() - started < 60
 
