@@ -158,9 +158,12 @@ class Launcher:
 
     def _repeat_warnings(self, log: pathlib.Path) -> None:
         """Says once what a worker warns of, whose log goes with it."""
-        with open(log, "rb") as file:
-            lines = file.read(_READ_BYTES).decode(errors="replace").splitlines(keepends=True)
-        for line in lines:
+        try:
+            with open(log, "rb") as file:
+                text = file.read(_READ_BYTES).decode(errors="replace")
+        except OSError:
+            return
+        for line in text.splitlines(keepends=True):
             if line.startswith(_SAYS) and line.endswith("\n") and line not in self._said:
                 self._said.add(line)
                 _log.warning("%s", line.removeprefix(_SAYS).strip())
