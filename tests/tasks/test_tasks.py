@@ -245,7 +245,7 @@ def test_the_true_objective_is_the_prior_mean_over_sequences(task):
 
 
 # Facts are trained in tests of their model; priors by Zipf's law count in the objective above.
-@_at_once(EVERY, "some triples", "permuted", "uniform", "facts", "Zipf")
+@_at_once(EVERY, "some triples", "long", "permuted", "uniform", "power law", "facts", "Zipf")
 def test_every_task_trains_and_says_what_it_means(task):
     """By batches too where the sampled sequences or the shapes of answers are unlike all others."""
     methods = [Training(batch_size=8, n_batches=4, epochs=2)] * (task in BY_BATCHES) + [EXACT]
