@@ -199,8 +199,10 @@ def _plainly(run, trial):
 @pytest.mark.rounding
 @pytest.mark.parametrize(
     ("run", "method"),
-    [(MIX[1], MIX[1].method.training), (run_of(n=36, seed=3), PUBLISHED)],
-    ids=["exact", "published"],
+    [
+        pytest.param(MIX[1], MIX[1].method.training, id="exact"),
+        pytest.param(run_of(n=36, seed=3), PUBLISHED, id="published", marks=pytest.mark.slow),
+    ],
 )
 def test_every_trial_is_a_plain_training_of_the_first_examples(run, method, monkeypatch):
     searched = Search(training=method, rate_factors=(1.0, 0.1), sizes=1, doublings=1)

@@ -46,6 +46,8 @@ MODULES = {
     "deep": BASE.clone(n_layers=2, d_value=3, shared_context=True),
     "deeper": BASE.clone(n_layers=3, residual=True, positions="learned", score_scale="d_head"),
 }
+# Whose choices others have as well, each beside others.
+LIKE_OTHERS = {"shared", "no positions", "one of each", "deep"}
 every_module = pytest.mark.parametrize("module", MODULES.values(), ids=MODULES)
 
 
@@ -233,7 +235,13 @@ def _padded(module, variables, context, filler):
     return larger, variables, np.concatenate([context, rest], axis=-2)
 
 
-@every_module
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(x, id=label, marks=[pytest.mark.slow] * (label in LIKE_OTHERS))
+        for label, x in MODULES.items()
+    ],
+)
 def test_padding_leaves_outputs_and_has_no_gradient(module):
     variables, (query_TxI, context) = _variables(module), _examples(module)
     here = _compiled(module)(variables, query_TxI, context)
