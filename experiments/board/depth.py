@@ -19,8 +19,8 @@ from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.board import shapes
+from memobench.experiments.board.edges import run_with
 from memobench.experiments.board.peak import Peaks, main_shapes
-from memobench.methods.peak import Peak
 
 ATTENTION, MLP, _ = capacity_summary.SIDES
 BUDGETS = (4096, 8192)
@@ -44,16 +44,7 @@ def runs() -> Iterator[Run]:
     """Two layers of each at every budget."""
     for budget in BUDGETS:
         for shape in deep_shapes(budget):
-            factors, shares = TRIED[shape.side[0]]
-            sizes = [round(share * budget) for share in shares]
-            method = Peak(
-                training=peak.TRAINING,
-                shares=tuple(size / sizes[-1] for size in sizes),
-                rate_factors=factors,
-                tables=peak.LEAST_TABLES,
-            )
-            task = peak.task(budget).replace(n_sequences=sizes[-1])
-            yield Run(task=task, architecture=shape, method=method)
+            yield run_with(shape, budget, *TRIED[shape.side[0]], peak.LEAST_TABLES)
 
 
 EXPERIMENT = Experiment(

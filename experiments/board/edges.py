@@ -9,9 +9,10 @@ Expected: no more bits; the MLP's trainings fail above, and wide heads know the 
     memobench report board/edges
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from memobench.board import capacity_summary, peak
+from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.board.peak import Peaks, main_shapes
@@ -34,16 +35,30 @@ def runs() -> Iterator[Run]:
             side, heads = shape.side
             if side not in BEYOND or (side, heads) == (ATTENTION, "narrow"):
                 continue
-            factors, shares = BEYOND[side]
-            sizes = [round(share * budget) for share in shares]
-            method = Peak(
-                training=peak.TRAINING,
-                shares=tuple(size / sizes[-1] for size in sizes),
-                rate_factors=factors,
-                tables=tables,
-            )
-            task = peak.task(budget).replace(n_sequences=sizes[-1])
-            yield Run(task=task, architecture=shape, method=method)
+            yield run_with(shape, budget, *BEYOND[side], tables)
+
+
+def run_with(
+    shape: Architecture, budget: int, factors: Sequence[float], shares: Sequence[float], tables: int
+) -> Run:
+    """The run of an entry of the board by other learning rates, set sizes and label tables.
+
+    Args:
+      shape: of the entry.
+      budget: of parameters.
+      factors: of the learning rate.
+      shares: sizes of sets over the budget, rising.
+      tables: how many label tables.
+    """
+    sizes = [round(share * budget) for share in shares]
+    method = Peak(
+        training=peak.TRAINING,
+        shares=tuple(size / sizes[-1] for size in sizes),
+        rate_factors=tuple(factors),
+        tables=tables,
+    )
+    task = peak.task(budget).replace(n_sequences=sizes[-1])
+    return Run(task=task, architecture=shape, method=method)
 
 
 EXPERIMENT = Experiment(
