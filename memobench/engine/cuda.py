@@ -50,7 +50,7 @@ def find_launch(
     return None
 
 
-def was_measured(device: int) -> bool:
+def is_measured(device: int) -> bool:
     """True if kernels were measured on GPUs like this one, and its driver answers."""
     try:
         return _driver(device).architecture in MEASURED

@@ -79,12 +79,12 @@ def find_used(signature: Signature) -> Kernel | None:
     return find_kernel(signature, anywhere=platform == "cpu" or wanted == "1")
 
 
-def may_serve_gpu() -> bool:
+def is_used_on_gpu() -> bool:
     """True unless kernels are off, or were not measured on this process's GPU, if it has one."""
     wanted, device = os.environ.get(VARIABLE), jax.local_devices()[0]
-    if device.platform != "gpu" or wanted == "1":
-        return wanted != "0"
-    return wanted != "0" and cuda.was_measured(device.local_hardware_id)
+    if wanted in ("0", "1"):
+        return wanted == "1"
+    return device.platform != "gpu" or cuda.is_measured(device.local_hardware_id)
 
 
 def find_chunk(signature: Signature) -> Callable[..., Any] | None:

@@ -22,7 +22,7 @@ from memobench.core import module as models
 from memobench.core.module import KernelModule, Module, enclose, paddable_sizes
 from memobench.core.run import Pack, Run
 from memobench.engine import Signature
-from memobench.engine.resident import find_kernel, find_used, may_serve_gpu
+from memobench.engine.resident import find_kernel, find_used, is_used_on_gpu
 from memobench.tasks.tokens import EVALUATED_AT_ONCE, TokenTask
 
 # Orders of magnitude that only choose packs; no result depends on them, and what is measured (see
@@ -181,7 +181,7 @@ def trained_sizes(
 
 def _has_kernel(run: Run, n_devices: int) -> bool:
     """True where a kernel takes the steps of a run on so many GPUs."""
-    return n_devices == 1 and may_serve_gpu() and _is_served(run)
+    return n_devices == 1 and is_used_on_gpu() and _is_served(run)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -163,6 +163,7 @@ def test_models_that_do_not_pad_share_packs_with_their_own_size_by_every_method(
     exact = Training(n_batches=4, epochs=2, learning_rate=0.1).exact()
     methods = [
         QUICK,
+        exact,
         Search(training=exact, doublings=0),
         Optimum(starts=2, adam_steps=5, polished=1, steps=5),
     ]
@@ -173,7 +174,7 @@ def test_models_that_do_not_pad_share_packs_with_their_own_size_by_every_method(
         for seed in (0, 1)
     ]
     packs = packing.plan(runs, "cpu")
-    assert sorted(len(pack.runs) for pack in packs) == [2] * 4
+    assert sorted(len(pack.runs) for pack in packs) == [2] * 5
     assert all(pack.waste == 0 and pack.memory_bytes > 0 for pack in packs)
     _assert_rows_lead_back(memobench.run(runs, progress=False), runs)
     packed = small.train(packing.make_pack(runs[:2]))

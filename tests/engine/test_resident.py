@@ -298,6 +298,30 @@ def gpu(monkeypatch):
     return device
 
 
+@pytest.mark.parametrize(
+    ("architecture", "wanted", "used"),
+    [
+        ("sm_90", None, True),
+        ("sm_80", None, False),
+        (None, None, False),
+        ("sm_80", "1", True),
+        ("sm_90", "0", False),
+    ],
+)
+def test_plans_count_on_kernels_where_they_were_measured(
+    gpu, architecture, wanted, used, monkeypatch
+):
+    def driver(device):
+        if architecture is None:
+            raise OSError("libcuda.so.1")
+        return types.SimpleNamespace(architecture=architecture)
+
+    monkeypatch.setattr(cuda, "_driver", driver)
+    if wanted:
+        monkeypatch.setenv(resident.VARIABLE, wanted)
+    assert resident.is_used_on_gpu() == used
+
+
 def signature_of(method):
     return packing.make_pack([mb.Run(task=LISTED, architecture=NARROW, method=method)]).signature
 

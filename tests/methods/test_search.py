@@ -201,7 +201,7 @@ def _plainly(run, trial):
     ("run", "method"),
     [
         pytest.param(MIX[1], MIX[1].method.training, id="exact"),
-        pytest.param(run_of(n=36, seed=3), PUBLISHED, id="published", marks=pytest.mark.slow),
+        pytest.param(run_of(n=36, seed=3), PUBLISHED, id="published"),
     ],
 )
 def test_every_trial_is_a_plain_training_of_the_first_examples(run, method, monkeypatch):

@@ -204,6 +204,7 @@ def test_merged_submissions_are_part_of_the_published_board(tmp_path, monkeypatc
         assert found.loc[name, "track"] == track
         assert found.loc[name, "weights"].startswith(f"submissions/{name.lower()}-")
         assert (merged / found.loc[name, "weights"]).exists()
+    assert _made_anew(tmp_path / "anew")
 
 
 def _published():
