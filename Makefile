@@ -44,6 +44,8 @@ EXPERIMENTS ?= dana2025/heads board/typical
 endif
 ACCEL ?= $(if $(CUDA),$(if $(filter 12,$(CUDA)),cuda12,cuda13),cpu)
 EXTRA = $(if $(filter cpu,$(ACCEL)),,[$(ACCEL)])
+# JAX's build for another CUDA, which a driver that was changed leaves behind; two do not go together.
+STALE = $(if $(filter cuda%,$(ACCEL)),$(filter-out $(ACCEL),$(patsubst $(VENV)/.installed-%,%,$(wildcard $(VENV)/.installed-cuda*))))
 
 ifeq ($(ACCEL),cpu)
 export JAX_PLATFORMS = cpu
@@ -164,6 +166,8 @@ $(VENV)/.folder: FORCE
 FORCE:
 
 $(VENV)/.installed-$(ACCEL): setup.cfg setup.py pyproject.toml $(VENV)/.folder
+	$(if $(STALE),$(VENV)/bin/python -m pip uninstall --quiet --yes $(STALE:%=jax-%-plugin) $(STALE:%=jax-%-pjrt))
+	$(if $(STALE),rm $(STALE:%=$(VENV)/.installed-%))
 	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
 	@touch $@
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from memobench.core.module import Module, TabledModule
     from memobench.core.optimizer import Optimizer
     from memobench.core.run import Method, PackResult, Run
+    from memobench.core.schedule import Schedule
     from memobench.core.spec import kind, nested
     from memobench.core.task import Task
     from memobench.experiment import Drawing, Experiment, grid
@@ -76,6 +77,7 @@ __all__ = [
     "PackResult",
     "Problem",
     "Run",
+    "Schedule",
     "Solved",
     "TabledModule",
     "Task",
@@ -138,6 +140,7 @@ _NAMES = {
         "PackResult",
         "Run",
     ),
+    "core.schedule": ("Schedule",),
     "core.spec": (
         "kind",
         "nested",

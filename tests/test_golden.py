@@ -82,14 +82,14 @@ CASES = {
     "bijection": (
         mb.Bijection(vocab_size=6),
         GATED,
-        EXACT.replace(optimizer=mb.AdamW(clip=1.0), schedule="cosine", warmup=0.5),
+        EXACT.replace(optimizer=mb.AdamW(clip=1.0), schedule=mb.CosineSchedule(), warmup=0.5),
     ),
     "facts": (FACTS, mb.RecallTransformer(**SIZES, d_mlp=5), PUBLISHED.replace(trained="memory")),
     "gpt": (SEQUENCES, mb.GPT(**SIZES, d_mlp=5), LEVEL.replace(optimizer=mb.ScheduleFreeAdamW())),
     "modern": (
         mb.InContextRecall(vocab_size=6, n_pairs=2),
         mb.Modern(**SIZES, d_mlp=5),
-        PUBLISHED.replace(optimizer=mb.Muon(), schedule="wsd", decay_share=0.5),
+        PUBLISHED.replace(optimizer=mb.Muon(), schedule=mb.WSDSchedule(decay_share=0.5)),
     ),
     "experts": (
         PAIRS,

@@ -42,6 +42,7 @@ from memobench.experiments.hebbian2026.own_constructions import (
 from memobench.methods.checked import Checked
 from memobench.methods.training import Training
 from memobench.models.mlp_memory import MLPMemory
+from memobench.schedules.cosine import CosineSchedule
 from memobench.tasks.bijection import Bijection
 
 SOURCE = "Garcia et al. 2026"
@@ -54,7 +55,7 @@ TRAINED = Checked(
         epochs=200,
         learning_rate=1e-3,
         final_learning_rate=1e-6,
-        schedule="cosine",
+        schedule=CosineSchedule(),
         trained="memory",
     ),
     evaluate_every=250,

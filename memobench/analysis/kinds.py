@@ -1,4 +1,4 @@
-"""All kinds of tasks, architectures, methods, constructions and optimisers that are registered."""
+"""All registered kinds of tasks, architectures, methods, constructions, optimisers, schedules."""
 
 from memobench.constructions.base import Construction
 from memobench.core.architecture import Architecture
@@ -6,8 +6,9 @@ from memobench.core.run import Method
 from memobench.core.spec import Spec
 from memobench.core.task import Task
 from memobench.optimizers import Optimizer
+from memobench.schedules import Schedule
 
-FAMILIES: tuple[type[Spec], ...] = (Task, Architecture, Method, Construction, Optimizer)
+FAMILIES: tuple[type[Spec], ...] = (Task, Architecture, Method, Construction, Optimizer, Schedule)
 
 
 def kinds_by_class() -> dict[str, type[Spec]]:

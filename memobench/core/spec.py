@@ -151,11 +151,10 @@ class Spec:
 
     def canonical(self) -> dict[str, Any]:
         """The kind's name and every field, as JSON can write them."""
-        values = {
-            field.name: _canonical(getattr(self, field.name))
-            for field in fields(type(self))
-            if getattr(self, field.name) != field.omit
-        }
+        values: dict[str, Any] = {}
+        for field in fields(type(self)):
+            if (value := getattr(self, field.name)) != field.omit:
+                values |= field.canonical(value)
         return {"name": self.name, **values}
 
     def cells(self) -> dict[str, Any]:
@@ -221,7 +220,7 @@ class Spec:
         if not isinstance(found, Mapping):
             raise UserError(f"{short_repr(found)} is not the spec of a {cls.noun}; give one")
         kind = cls.get_kind(found.get("name"))
-        for name in found.keys() - {field.name for field in fields(kind)} - {"name"}:
+        for name in found.keys() - {"name"}.union(*(field.names() for field in fields(kind))):
             raise UserError(f"{kind.name} has no field {short_repr(name)}; leave it out")
         for field in fields(kind):
             present = field.name in found or field.omit is not dataclasses.MISSING
@@ -313,16 +312,19 @@ def nested(
     family: type[Spec],
     meaning: str,
     default: Any = dataclasses.MISSING,
+    *,
+    omit: Any = dataclasses.MISSING,
 ) -> Any:
     """A field that holds another spec, whose columns stand beside the outer one's.
 
-    Of a family of several kinds the kind's name is a column of the family's noun.
+    Of a family of several kinds the kind's name is a column of the family's noun. With a spec to
+    `omit`, see `declare`, the canonical form has cells in place of another canonical form.
     """
     domain = is_spec(family)
     if isinstance(default, Spec):
         example = f"{domain.description}, such as memobench.{type(default).__name__}()"
         domain = dataclasses.replace(domain, description=example)
-    field = declare(domain, meaning, default)
+    field = declare(domain, meaning, default, omit=omit)
     field.metadata = {**field.metadata, "family": family}
     return field
 
@@ -442,6 +444,13 @@ class _Field:
             return None
         return self.domain.validate(self.column, self.domain.read(cell))
 
+    def names(self) -> Iterable[str]:
+        """The keys that the field may have in a canonical form."""
+        return [self.name]
+
+    def canonical(self, value: Any) -> dict[str, Any]:
+        return {self.name: _canonical(value)}
+
     def from_canonical(self, found: Mapping[str, Any]) -> Any:
         return found.get(self.name, self.omit)
 
@@ -474,13 +483,41 @@ class _Nested(_Field):
         return self.family.from_canonical(value) if isinstance(value, Mapping) else value
 
 
+class _Flat(_Nested):
+    """A field that holds another spec, whose cells stand in the outer one's canonical form."""
+
+    def cells(self, value: Any) -> dict[str, Any]:
+        return {self.column: None} if value == self.omit else super().cells(value)
+
+    def names(self) -> Iterable[str]:
+        return self.columns()
+
+    def canonical(self, value: Any) -> dict[str, Any]:
+        cells = self.cells(value)
+        return {name: _canonical(cell) for name, cell in cells.items() if cell is not None}
+
+    def read(self, row: Mapping[str, Any]) -> Any:
+        name = row.get(self.column)
+        is_empty = name is None or (isinstance(name, float) and math.isnan(name))
+        return self.omit if is_empty else super().read(row)
+
+    def from_canonical(self, found: Mapping[str, Any]) -> Any:
+        return self.read(found)
+
+
 def _fields(cls: Any) -> tuple[_Field, ...]:
     """The declared fields of a kind: `name`, `domain`, `metadata`, `optional`, `omit`."""
     return tuple(
-        _Nested(field) if "family" in field.metadata else _Field(field)
+        _class_of(field.metadata)(field)
         for field in dataclasses.fields(cls)
         if "domain" in field.metadata
     )
+
+
+def _class_of(metadata: Mapping[str, Any]) -> type[_Field]:
+    if "family" not in metadata:
+        return _Field
+    return _Nested if metadata["omit"] is dataclasses.MISSING else _Flat
 
 
 fields: Callable[[Any], tuple[_Field, ...]] = functools.cache(_fields)

@@ -103,7 +103,7 @@ class Capacity(TablesMethod):
             "need; fix one of them",
         )
         # The first rung is the shortest.
-        self.training.check_decay(epochs // GROWTH ** (rungs - 1))
+        self.training.schedule.check_epochs(epochs // GROWTH ** (rungs - 1))
 
     @property
     def ladder(self) -> list[int]:

@@ -156,7 +156,7 @@ class CapacityPolicy(JobQueue):
                 steps=proposal.steps,
                 number=proposal.number,
                 epochs=proposal.steps // plain.n_batches,
-                schedule=plain.rates.times(proposal.factor),
+                rates=plain.rates.times(proposal.factor),
                 owner=i,
                 proposal=proposal,
             )

@@ -123,5 +123,5 @@ def _make_job(run: Run) -> CheckedJob:
         run=run,
         steps=training.steps,
         epochs=training.epochs,
-        schedule=training.rates,
+        rates=training.rates,
     )

@@ -18,45 +18,52 @@ import numpy as np
 from memobench import engine
 from memobench.core import module as models
 from memobench.core.run import Pack, Run
+from memobench.core.schedule import Schedule
 from memobench.engine import Job, Lane, Program, Signature, batches, devices
 
-# How a rate falls.
-LINEAR, COSINE, ROOT = range(3)
 
-
-class Schedule(NamedTuple):
-    """The learning rate over the epochs of a training, as numbers, or arrays along lanes.
-
-    No registered kind: lanes of one program differ in it, and the ids and columns of a `Training`
-    hold its numbers flat, which a kind's own fields could not be.
+class Rates(NamedTuple):
+    """The learning rate over the epochs of a training.
 
     Attributes:
       first: rate of the first epoch.
       last: rate reached after the last.
       warmup: share of the epochs in which it comes to the first rate.
-      falls_from: share of the epochs after which it begins to fall.
-      shape: LINEAR, COSINE or ROOT.
+      schedule: how it goes from the first to the last.
     """
 
-    first: Any
-    last: Any
-    warmup: Any = 0.0
-    falls_from: Any = 0.0
-    shape: Any = LINEAR
+    first: float
+    last: float
+    warmup: float
+    schedule: Schedule
 
-    def times(self, factor: float) -> Schedule:
+    def times(self, factor: float) -> Rates:
         """The same with all rates times a factor."""
         return self._replace(first=factor * self.first, last=factor * self.last)
 
-    def rates(self, epoch_R: Any, epochs_R: Any) -> Any:
+
+class RatesOfLanes:
+    """The learning rates of the trainings in all lanes."""
+
+    def __init__(self, rates: Sequence[Rates], epochs: Sequence[int]) -> None:
+        self._epochs_R = np.array(epochs)
+        numbers = [rate[:3] for rate in rates]
+        self._first_R, self._last_R, self._warmup_R = np.array(numbers, float).reshape(-1, 3).T
+        # Lanes of one schedule are computed at once.
+        schedules = [rate.schedule for rate in rates]
+        self._lanes = {
+            schedule: np.array([schedule == other for other in schedules])
+            for schedule in dict.fromkeys(schedules)
+        }
+
+    def compute(self, epoch_R: Any) -> Any:
         """rate_R of an epoch, constant within it; the last is reached after the last of them."""
-        fallen_R = np.maximum(epoch_R - self.falls_from * epochs_R, 0)
-        left_R = epochs_R - self.falls_from * epochs_R
-        linear_R, cosine_R = fallen_R, left_R * (1 - np.cos(np.pi * fallen_R / left_R)) / 2
-        shapes = linear_R, cosine_R, np.sqrt(left_R * fallen_R)
-        fallen_R = np.choose(np.asarray(self.shape, int), shapes)
-        warmup_R = np.minimum(1, (epoch_R + 1) / (1 + self.warmup * epochs_R))
-        return warmup_R * (self.first + (self.last - self.first) * fallen_R / left_R)
+        time_R, fraction_R = epoch_R / self._epochs_R, np.zeros(len(self._epochs_R))
+        for schedule, is_its_R in self._lanes.items():
+            own = time_R[is_its_R], self._warmup_R[is_its_R]
+            fraction_R[is_its_R] = schedule.fraction(*own)
+        rising_R = np.minimum(1, (epoch_R + 1) / (1 + self._warmup_R * self._epochs_R))
+        return rising_R * (self._first_R + (self._last_R - self._first_R) * fraction_R)
 
 
 @dataclasses.dataclass(eq=False)
@@ -66,12 +73,12 @@ class EpochJob(Job):
     Attributes:
       number: of the model among those of its run that do not share initial weights and batches.
       epochs: how many it takes.
-      schedule: of its learning rates.
+      rates: its learning rates.
     """
 
     number: int = 0
     epochs: int = 1
-    schedule: Schedule = dataclasses.field(kw_only=True)
+    rates: Rates = dataclasses.field(kw_only=True)
 
 
 def _model(job: EpochJob) -> tuple[Run, int]:
@@ -85,7 +92,7 @@ class EpochPolicy(engine.Policy):
         self.signature: Signature = pack.signature
         self.seconds, self.runs = pack.weight, pack.runs
         # Of the jobs in the lanes, set by `lane_inputs`.
-        self._schedule, self._epochs_R = Schedule(np.zeros(0), np.zeros(0)), np.zeros(0)
+        self._rates = RatesOfLanes([], [])
         self._jobs: Sequence[Any] = ()
         self._key_R: Any = None
         # The batches of the epoch that the lanes are in.
@@ -131,8 +138,7 @@ class EpochPolicy(engine.Policy):
         return jax.random.fold_in(key, number) if number else key
 
     def lane_inputs(self, jobs: Sequence[Any]) -> Lane:
-        self._schedule = Schedule(*np.array([job.schedule for job in jobs]).T)
-        self._epochs_R = np.array([job.epochs for job in jobs])
+        self._rates = RatesOfLanes([job.rates for job in jobs], [job.epochs for job in jobs])
         self._jobs, self._key_R, self._order_RxLxB = jobs, None, None
         n_lanes = len(jobs)
         return Lane(
@@ -145,7 +151,7 @@ class EpochPolicy(engine.Policy):
     def feed(self, program: Program, step_R: np.ndarray) -> tuple[Any, Any]:
         n_steps, chunk_steps = self.signature.epoch_steps, self.signature.chunk_steps
         epoch_R, start_R = np.divmod(step_R, n_steps)
-        rate_R = self._schedule.rates(epoch_R, self._epochs_R)
+        rate_R = self._rates.compute(epoch_R)
         rate_RxC = np.repeat(rate_R.astype(np.float32)[:, None], chunk_steps, axis=1)
         return devices.split(rate_RxC), self._order(program, epoch_R, start_R)
 

@@ -209,7 +209,7 @@ class SearchPolicy(JobQueue):
                 run=run,
                 steps=proposal.steps,
                 epochs=proposal.steps // method.training.n_batches,
-                schedule=method.training.rates.times(proposal.factor),
+                rates=method.training.rates.times(proposal.factor),
                 search=i,
                 proposal=proposal,
             )

@@ -24,12 +24,13 @@ from memobench.core.module import Module, structure, trains
 from memobench.core.run import Pack, PackResult, Run
 from memobench.core.spec import as_text, kind, nested
 from memobench.engine import Signature, devices
-from memobench.methods.epochs import COSINE, LINEAR, ROOT, EpochJob, EpochPolicy, Schedule
+from memobench.methods.epochs import EpochJob, EpochPolicy, Rates
 from memobench.methods.trained import TrainedMethod
 from memobench.numerics.precision import COARSE
 from memobench.optimizers import Adam, Optimizer
 from memobench.optimizers.rounded import Rounded
 from memobench.planner import packing
+from memobench.schedules import LinearSchedule, Schedule
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.tasks.tokens import TokenTask
 
@@ -59,11 +60,9 @@ class Training(TrainedMethod):
     holds every example equally often, so that an epoch is a whole number of passes over them all.
     `exact` takes the gradient of the true objective over all examples at every step and has no
     batches: `batch_size` is None. The learning rate is constant within an epoch and falls, or
-    rises, over epochs from `learning_rate` to `final_learning_rate`, reached after the last:
-    linearly, or as `schedule` says by half a `cosine`, or as `wsd` (warm-up, stable, decay; Hu et
-    al. 2024), where it stays until the last `decay_share` of the epochs and goes as 1 - sqrt there
-    (Hagele et al. 2024). With equal rates it is constant, and so it is in a single epoch, which
-    never leaves `learning_rate`. `warmup` comes first.
+    rises, over epochs from `learning_rate` to `final_learning_rate`, reached after the last, as
+    `schedule` says. With equal rates it is constant, and so it is in a single epoch, which never
+    leaves `learning_rate`. `warmup` comes first.
     Weights start out random, or as the construction `start` makes them. All of them are trained, or
     those that `trained` names: `read_out`, by which the logits are linear in what attention and MLP
     offer, all but the queries and keys of attention, or the `memory`: all but token embeddings and
@@ -85,21 +84,14 @@ class Training(TrainedMethod):
     final_learning_rate: float = number(
         "reached after the last epoch; a single one stays at the first rate", default=5e-4, least=0
     )
-    schedule: str | None = choice(
+    schedule: Schedule = nested(
+        Schedule,
         "how the rate goes from the first to the final one; none linearly",
-        *("cosine", "wsd"),
-        default=None,
-        omit=None,
+        default=LinearSchedule(),
+        omit=LinearSchedule(),
     )
     warmup: float | None = number(
         "share of the epochs in which the rate rises to the first one",
-        default=None,
-        above=0,
-        most=0.5,
-        omit=None,
-    )
-    decay_share: float | None = number(
-        "share of the epochs, the last, in which the rate of schedule='wsd' goes to the final one",
         default=None,
         above=0,
         most=0.5,
@@ -153,17 +145,12 @@ class Training(TrainedMethod):
             f"{self.trained!r} leaves some as they are; leave trained out",
         )
         self._check_rates()
-        self.check_decay(self.epochs)
+        self.schedule.check_epochs(self.epochs)
 
     def _check_rates(self) -> None:
         still = self.learning_rate == self.final_learning_rate
         require(
-            (self.decay_share is not None) == (self.schedule == "wsd"),
-            f"decay_share={self.decay_share} with schedule={self.schedule!r}: the share of epochs "
-            "in which the rate falls is that of schedule='wsd'; give both, 0.2 say, or neither",
-        )
-        require(
-            self.schedule is None or not still,
+            self.schedule == LinearSchedule() or not still,
             f"schedule={self.schedule!r} means nothing where learning_rate and "
             "final_learning_rate are equal; leave schedule out",
         )
@@ -173,26 +160,11 @@ class Training(TrainedMethod):
             f"final_learning_rate to {self.learning_rate:g}, the learning_rate",
         )
 
-    def check_decay(self, epochs: int) -> None:
-        """Raises UserError where in so many epochs the rate never goes as the schedule says."""
-        require(
-            self.schedule is None or epochs > 1,
-            f"epochs must be over 1 with schedule={self.schedule!r}, got {epochs}: the rate is "
-            "constant within an epoch. Leave schedule out, or raise epochs",
-        )
-        require(
-            self.decay_share is None or self.decay_share * epochs > 1,
-            f"decay_share * epochs must be over 1, got {self.decay_share} * {epochs}: the rate, "
-            "which is constant within an epoch, would never fall. Raise one of them",
-        )
-
     @property
-    def rates(self) -> Schedule:
+    def rates(self) -> Rates:
         """The learning rate over epochs."""
-        shape = {None: LINEAR, "cosine": COSINE, "wsd": ROOT}[self.schedule]
-        warmup = self.warmup or 0.0
-        falls_from = warmup if self.decay_share is None else 1 - self.decay_share
-        return Schedule(self.learning_rate, self.final_learning_rate, warmup, falls_from, shape)
+        first, last = self.learning_rate, self.final_learning_rate
+        return Rates(first, last, self.warmup or 0.0, self.schedule)
 
     @property
     def steps(self) -> int:
@@ -412,6 +384,6 @@ def _make_job(run: Run, method: Training) -> TrainingJob:
         run=run,
         steps=method.steps,
         epochs=method.epochs,
-        schedule=method.rates,
+        rates=method.rates,
         curve_2xL=np.zeros((2, method.steps), np.float32),
     )

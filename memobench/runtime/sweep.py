@@ -23,6 +23,7 @@ import pandas as pd
 from memobench.analysis import theorems
 from memobench.checks import architectures as checking
 from memobench.checks import optimizers as padding
+from memobench.checks import schedules
 from memobench.checks import tasks as task_checking
 from memobench.common import settings
 from memobench.common.errors import RunsFailed, require, short_repr
@@ -37,6 +38,7 @@ from memobench.runtime import launch, local, worker, workers
 from memobench.runtime.leases import STALE_SECONDS, Leases
 from memobench.runtime.progress import Progress
 from memobench.runtime.provenance import device_name
+from memobench.schedules import Schedule
 from memobench.store import measures
 from memobench.store import results as store
 
@@ -190,8 +192,9 @@ def _check(runs: Iterable[Run]) -> None:
     check_code(runs)
     task_checking.require_sound(run.task for run in runs)
     checking.require_sound((run.architecture, run.task) for run in runs)
-    specs = (spec for run in runs for spec in run.method.with_nested())
+    specs = dict.fromkeys(spec for run in runs for spec in run.method.with_nested())
     padding.require_sound(spec for spec in specs if isinstance(spec, Optimizer))
+    schedules.require_sound(spec for spec in specs if isinstance(spec, Schedule))
     for run in runs:
         run.method.check_model(run)
     of_kinds = {tuple(map(type, run.method.with_nested())): run.method for run in runs}

@@ -1,6 +1,5 @@
-"""Every registered optimiser: its steps, padding that stays zero, packs, checkpoints; schedules."""
+"""Every registered optimiser: its steps, padding that stays zero, packs, checkpoints."""
 
-import contextlib
 import functools
 
 import jax
@@ -374,88 +373,12 @@ def test_an_annealing_takes_the_optimisers_steps_and_its_padding_stays_zero(make
         np.testing.assert_allclose(packed.loss_R[i], loss(params), rtol=1e-3)
 
 
-# --- Schedules ----------------------------------------------------------------------------------
-
-EPOCH = np.arange(33)
-
-
-def _rates(**options):
-    method = Training(epochs=32, learning_rate=0.3, final_learning_rate=0.02, **options)
-    return method.rates.rates(EPOCH, method.epochs)
-
-
-def test_rates_fall_as_their_schedule_says():
-    np.testing.assert_array_equal(_rates(), 0.3 + (0.02 - 0.3) * EPOCH / 32)
-    cosine = optax.cosine_decay_schedule(0.3, 32, alpha=0.02 / 0.3)
-    np.testing.assert_allclose(_rates(schedule="cosine"), [cosine(i) for i in EPOCH], rtol=1e-5)
-    stable = _rates(schedule="wsd", decay_share=0.25)
-    assert (stable[:25] == 0.3).all()
-    np.testing.assert_allclose(stable[24:], 0.3 - 0.28 * np.sqrt(np.arange(9) / 8))
-
-
-@pytest.mark.parametrize(
-    "schedule", [{}, {"schedule": "cosine"}, {"schedule": "wsd", "decay_share": 0.5}]
-)
-@pytest.mark.parametrize("warmup", [0.125, 0.25, 0.5])
-def test_a_rate_rises_to_the_first_and_then_falls_to_the_last(schedule, warmup):
-    rate_E = _rates(warmup=warmup, **schedule)
-    top = rate_E.argmax()
-    assert 32 * warmup - 1 <= top <= 32 * warmup + 1
-    np.testing.assert_allclose([rate_E.max(), rate_E[-1]], [0.3, 0.02], rtol=0.01)
-    assert (np.diff(rate_E[: top + 1]) > 0).all()
-    assert (np.diff(rate_E[top:]) <= 0).all()
-    assert rate_E[0] == pytest.approx(0.3 / (1 + 32 * warmup))
-
-
-def test_schedules_of_a_pack_are_data():
-    """Two epochs of a warm-up over the first are those of a rate that rises linearly."""
-    linear = Training(n_batches=2, epochs=2, learning_rate=0.1, final_learning_rate=0.3).exact()
-    warm = linear.replace(learning_rate=0.2, final_learning_rate=0.0, warmup=0.5)
-    architecture = AttentionOnly(d_model=3, d_head=3)
-    longer = linear.replace(epochs=3)
-    pairs = [
-        [
-            Run(task=Associations(vocab_size=5), architecture=architecture, method=method)
-            for method in pair
-        ]
-        for pair in ((linear, warm), (longer, longer.replace(schedule="wsd", decay_share=0.5)))
-    ]
-    equal, other = (small.train(packing.make_pack(pair)).step_loss_RxL for pair in pairs)
-    np.testing.assert_array_equal(*equal)
-    assert other[0, -1] != other[1, -1]
-    assert all(from_cells(cells(run)) == run for pair in pairs for run in pair)
-    younger = {"schedule", "warmup", "decay_share"}
-    assert not younger & Training().canonical().keys()
-    assert "clip" not in Adam().canonical()
-
-
-@pytest.mark.parametrize("epochs", range(1, 12))
-@pytest.mark.parametrize("options", [{"decay_share": 0.2}, {"decay_share": 0.5}, {}])
-def test_a_schedule_that_is_declared_moves_the_rate(options, epochs):
-    """What is refused would never leave the first rate."""
-    any_epochs = Training(epochs=64, schedule="wsd" if options else "cosine", **options)
-    rate_E = any_epochs.rates.rates(np.arange(epochs), epochs)
-    never = (rate_E == any_epochs.learning_rate).all()
-    with pytest.raises(UserError, match="must be over 1") if never else contextlib.nullcontext():
-        any_epochs.replace(epochs=epochs)
-    two_rungs = Capacity(training=any_epochs.replace(protocol="exact", batch_size=None), rungs=2)
-    with pytest.raises(UserError, match="must be over 1") if never else contextlib.nullcontext():
-        two_rungs.replace(training=two_rungs.training.replace(epochs=4 * epochs))
-
-
-def test_a_single_epoch_stays_at_the_first_rate():
-    assert Training(epochs=1).rates.rates(np.arange(1), 1) == [1e-2]
+# --- What is refused ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (lambda: Training(schedule="wsd"), "decay_share=None with schedule='wsd'"),
-        (lambda: Training(decay_share=0.2), "decay_share=0.2 with schedule=None"),
-        (
-            lambda: Training(learning_rate=1, final_learning_rate=1, schedule="cosine"),
-            "schedule='cosine' means nothing",
-        ),
         (lambda: Training(optimizer=ScheduleFreeAdamW()), "set final_learning_rate to 0.01"),
         (lambda: Annealing(optimizer=ScheduleFreeAdamW()), "use another optimizer"),
         (lambda: SGD(momentum=0, nesterov=True), "nesterov=True means nothing"),
