@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from absl import flags
 from absl.flags import FlagHolder
@@ -17,7 +18,9 @@ from absl.flags import FlagHolder
 from memobench.common.errors import UserError, suggest
 from memobench.common.folders import RUNS, SHARDS
 from memobench.common.notation import match_names
-from memobench.experiment import Experiment, load_experiments, load_file
+
+if TYPE_CHECKING:
+    from memobench.experiment import Experiment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +82,7 @@ def format_command(words: str) -> str:
     return f"{program} {words}" + f" --results={RESULTS.value}" * RESULTS.present
 
 
-def choose(names: Sequence[str], preset: str | None = None) -> list[Experiment]:
+def choose(names: Sequence[str], preset: str | None = None) -> "list[Experiment]":
     """The experiments that names stand for, each once.
 
     Of those that one pattern matches only those with the preset are chosen, if any has it.
@@ -92,6 +95,8 @@ def choose(names: Sequence[str], preset: str | None = None) -> list[Experiment]:
     Raises:
       UserError: a name that no experiment has.
     """
+    from memobench.experiment import load_experiments, load_file
+
     files = [name for name in names if name.endswith(".py")]
     patterns = [name for name in names if name not in files]
     known = dict(load_experiments())

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 from absl.flags import argparse_flags
 
-from memobench import experiment
 from memobench.cli import commands
 from memobench.cli.command import PLUGIN, Command
 from memobench.common.errors import UserError, require_system, suggest
@@ -78,6 +77,8 @@ def _format_warnings() -> None:
 def _run(chosen: tuple[Command, list[str]]) -> None:
     command, arguments = chosen
     if any(flag is PLUGIN for flag in command.flags):
+        from memobench import experiment
+
         plugins.load_installed(experiment.register_module)
         for file in PLUGIN.value:
             experiment.load_file(file)

@@ -111,6 +111,17 @@ def test_windows_is_refused_in_a_line(monkeypatch):
         assert_one_line(error.value)
 
 
+def test_help_imports_nothing_that_takes_long():
+    code = "import sys; from memobench.cli import main as cli\n"
+    code += "sys.argv = ['memobench', '--help']\n"
+    code += "try: cli.main()\n"
+    code += "except SystemExit: pass\n"
+    code += "assert not {'jax', 'pandas', 'numpy'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "memobench COMMAND --help" in done.stdout
+
+
 def test_a_mistake_is_found_before_any_work():
     """In the command itself, before what plans and makes runs is imported."""
     code = "import sys; from memobench.cli import main as cli\n"

@@ -3,7 +3,6 @@
 import pathlib
 
 from memobench.cli.command import OUTPUT, PLUGIN, RESULTS, Command, format_command
-from memobench.experiment import load_experiments
 
 
 def run(_: list[str]) -> None:
@@ -33,6 +32,7 @@ def run(_: list[str]) -> None:
 
 def _explain_entry() -> str:
     """The command of a run that the board ranks, and how long it takes here."""
+    from memobench.experiment import load_experiments
     from memobench.runtime import sweep
     from memobench.store.results import load_rows
 

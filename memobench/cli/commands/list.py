@@ -1,11 +1,12 @@
 """memobench list: the experiments with their presets."""
 
 from memobench.cli.command import PLUGIN, Command, choose
-from memobench.experiment import load_experiments
 
 
 def run(names: list[str]) -> None:
     """Lists experiments with their presets and sizes."""
+    from memobench.experiment import load_experiments
+
     chosen = choose(names or list(load_experiments()))
     width = max(len(experiment.name) for experiment in chosen)
     for experiment in chosen:

@@ -8,10 +8,11 @@ from absl import flags, logging
 from memobench.cli.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
 from memobench.common import folders
 from memobench.common.errors import UserError
-from memobench.experiment import Experiment
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from memobench.experiment import Experiment
 
 
 PUBLISH = flags.DEFINE_bool(
@@ -68,7 +69,7 @@ def _published_folder() -> pathlib.Path:
     return folder
 
 
-def _add_published(experiment: Experiment, rows: "pd.DataFrame") -> "pd.DataFrame":
+def _add_published(experiment: "Experiment", rows: "pd.DataFrame") -> "pd.DataFrame":
     """The rows with those of the preset's other runs that any experiment has published."""
     import pandas as pd
 

@@ -5,7 +5,7 @@ import math
 import time
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -23,9 +23,9 @@ from memobench.cli.times import ClockTime, Duration
 from memobench.common import folders
 from memobench.common.errors import RunsFailed, UserError, describe, is_from_user_code
 from memobench.common.notation import pluralize
-from memobench.experiment import Experiment
-from memobench.runtime import launch
-from memobench.store.results import check_writable, load_rows, require_no_file, require_not_around
+
+if TYPE_CHECKING:
+    from memobench.experiment import Experiment
 
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print packs and what they cost; train nothing.")
 PROGRESS = flags.DEFINE_bool("progress", True, "Show a progress line while training.")
@@ -64,6 +64,9 @@ _NEXT = {
 
 def run(names: list[str]) -> None:
     """Trains what --results does not hold yet; the same command resumes."""
+    from memobench.runtime import launch
+    from memobench.store import results
+
     experiments = choose(names, PRESET.value)
     place = PROCESSES.value, ON.value
     launch.make(*place)
@@ -71,8 +74,8 @@ def run(names: list[str]) -> None:
         raise UserError("--dry_run plans for one process here; leave out --processes")
     if REPORT.value and UNPUBLISHED.value:
         raise UserError("--report draws whole experiments; leave out --unpublished")
-    (require_no_file if DRY_RUN.value else check_writable)(RESULTS.value)
-    require_not_around(RESULTS.value)
+    (results.require_no_file if DRY_RUN.value else results.check_writable)(RESULTS.value)
+    results.require_not_around(RESULTS.value)
     from memobench.runtime import sweep
 
     presets = (experiment.runs(PRESET.value, SEEDS.value) for experiment in experiments)
@@ -89,7 +92,7 @@ def run(names: list[str]) -> None:
     if not runs:
         raise UserError(f"seeds={SEEDS.value}: no run has a seed below it; give more")
     if DRY_RUN.value:
-        rows, workers = load_rows(RESULTS.value), PROCESSES.value
+        rows, workers = results.load_rows(RESULTS.value), PROCESSES.value
         packs = sweep.plan(runs, done=rows)
         predicted = sweep.predict(packs, rows.values(), workers)
         if len(experiments) == 1:
@@ -122,7 +125,7 @@ def run(names: list[str]) -> None:
 
 
 def _run_and_report(
-    experiments: Sequence[Experiment], place: tuple[int | None, str], end: float
+    experiments: "Sequence[Experiment]", place: tuple[int | None, str], end: float
 ) -> None:
     """Runs and reports experiments until a time; then prints what they answer.
 
@@ -134,14 +137,15 @@ def _run_and_report(
     Raises:
       UserError: runs were lost or a page could not be made; all others are done.
     """
-    output = folders.of_preset(check_writable(OUTPUT.value, "output"), PRESET.value)
     from memobench.report import experiment as page
     from memobench.runtime import sweep
+    from memobench.store import results
 
+    output = folders.of_preset(results.check_writable(OUTPUT.value, "output"), PRESET.value)
     runs = {x.name: x.runs(PRESET.value, SEEDS.value) for x in experiments}
-    done = load_rows(RESULTS.value)
+    done = results.load_rows(RESULTS.value)
 
-    def cost(experiment: Experiment) -> float:
+    def cost(experiment: "Experiment") -> float:
         packs = sweep.plan(runs[experiment.name], done=done)
         return sweep.predict(packs, done.values()).wall_seconds if packs else 0.0
 

@@ -3,13 +3,15 @@
 import collections
 import itertools
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from memobench.certificates import Certificate
 from memobench.cli.command import OUTPUT, PLUGIN, PRESET, RESULTS, Command, choose
 from memobench.common.errors import UserError
+
+if TYPE_CHECKING:
+    from memobench.certificates import Certificate
 
 # The files that are left out, by the reason.
 _LeftOut = dict[str, list[Any]]
