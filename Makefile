@@ -21,7 +21,8 @@
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
 # make test-pretrained  the tests that need the extra [pretrained]
 #
-# ACCEL=cpu|cuda12|cuda13|tpu chooses JAX's build; the default asks nvidia-smi.
+# ACCEL=cpu|cuda12|cuda13|tpu chooses JAX's build, and with it what bench trains; the default asks
+# nvidia-smi. Where only the workers of ON have GPUs, say which: ACCEL=cuda13.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -33,8 +34,9 @@ WORKERS = $(if $(PROCESSES),--processes=$(PROCESSES)) $(if $(ON),--on='$(ON)')
 
 # nvidia-smi names the newest CUDA its driver serves; JAX has none below 12.
 CUDA := $(filter-out 8 9 10 11,$(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1))
+ACCEL ?= $(if $(CUDA),$(if $(filter 12,$(CUDA)),cuda12,cuda13),cpu)
 # A GPU takes more in the same minutes: first all figures of Dana et al. (2025) at the paper's size.
-ifneq ($(CUDA),)
+ifneq ($(filter cuda%,$(ACCEL)),)
 PRESET ?= bench-gpu
 EXPERIMENTS ?= board/typical
 PAPER ?= dana2025
@@ -42,7 +44,6 @@ else
 PRESET ?= bench
 EXPERIMENTS ?= dana2025/heads board/typical
 endif
-ACCEL ?= $(if $(CUDA),$(if $(filter 12,$(CUDA)),cuda12,cuda13),cpu)
 EXTRA = $(if $(filter cpu,$(ACCEL)),,[$(ACCEL)])
 # JAX's build for another CUDA, which a driver that was changed leaves behind; two do not go together.
 STALE = $(if $(filter cuda%,$(ACCEL)),$(filter-out $(ACCEL),$(patsubst $(VENV)/.installed-%,%,$(wildcard $(VENV)/.installed-cuda*))))
@@ -56,11 +57,22 @@ test test-published test-accelerators test-isa test-slow test-pretrained test-br
 .PHONY: aot compile-for-accelerators bench gpu docs pages tutorial intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
 .DELETE_ON_ERROR:
 
+# Why this trains on a CPU where a GPU may be meant.
+ifeq ($(origin ACCEL) $(ACCEL),file cpu)
+ifneq ($(shell command -v nvidia-smi),)
+ON_CPU = @echo "nvidia-smi is here, but names no CUDA >= 12 (is the driver too old, or another version than its library?): this trains on the CPU"
+else ifneq ($(ON),)
+ON_CPU = @echo "no GPU is here: workers of ON train on CPUs; if they have GPUs, add ACCEL=cuda13"
+endif
+endif
+
 bench: $(VENV)/.installed-$(ACCEL)
+	$(ON_CPU)
 	$(if $(PAPER),$(VENV)/bin/memobench run $(PAPER) --preset=paper --report $(WORKERS))
 	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --report $(WORKERS)
 
-gpu: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-test
+gpu: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-test $(VENV)/.installed-torch
+	$(ON_CPU)
 	$(VENV)/bin/python -m memobench.experiments.performance.gpu --minutes=$(MINUTES)
 
 test: $(VENV)/.installed-test

@@ -13,9 +13,10 @@ from memobench.analysis.statistics import (
     Means,
     bootstrap_means,
     divide_or,
-    fit_limit,
     interval,
     least_squares,
+    power,
+    profile,
 )
 from memobench.claims.claim import UNDECIDED, Finding, Test
 from memobench.claims.evidence import (
@@ -32,6 +33,9 @@ from memobench.claims.evidence import (
 from memobench.numerics.metrics import NEARLY
 
 Value = Callable[[pd.DataFrame], pd.Series]
+# Exponents of steps by which a limit may be approached. Slower approaches cannot be told from
+# growth without a limit by a few numbers of steps.
+APPROACHES = np.geomspace(0.15, 3, 40)
 
 
 def constant(
@@ -213,3 +217,15 @@ def greatest_density(region: Region) -> Test:
         return Finding(verdict, f"{text} parameters", mean, mean - half, mean + half, region)
 
     return test
+
+
+def fit_limit(steps_K: Sequence[int], y_BxK: np.ndarray) -> np.ndarray:
+    """The limit L that each row approaches as L - a steps^-p, limit_B.
+
+    Infinite where p is the least of APPROACHES: then it grows as if without a limit.
+    """
+    share_K = np.asarray(steps_K, float) / steps_K[-1]
+    fitted = profile(share_K, y_BxK, lambda x, p: power(x, -p), APPROACHES)
+    limit_B = np.where(fitted.best_B > APPROACHES[0], fitted.coefficients_Bk[:, 0], np.inf)
+    # What does not grow has reached its limit.
+    return np.where(fitted.coefficients_Bk[:, 1] < 0, limit_B, y_BxK[:, -1])

@@ -14,7 +14,6 @@ from memobench.analysis.statistics import (
     aicc,
     aicc_of_runs,
     bootstrap_means,
-    broken_basis,
     count_memorized,
     dense_grid,
     divide_or,
@@ -30,7 +29,6 @@ from memobench.analysis.statistics import (
 from memobench.claims.claim import UNDECIDED, Finding, Fit, Test
 from memobench.claims.evidence import (
     Region,
-    compare_criteria,
     conclude,
     conclude_groups,
     format_estimate,
@@ -329,3 +327,16 @@ def _slope_over_bound(means: Means, group: Any, corrected: bool = True) -> tuple
     slope_B = least_squares(polynomial(x_X, 1), known_BX)[:, 1]
     fitted_X = fit_of(polynomial(x_X, 1), means.mean_X)
     return slope_B, Fit("line", group, means.x("n_heads"), fitted_X)
+
+
+def broken_basis(x_X: np.ndarray, at: float) -> np.ndarray:
+    """Basis of a line whose slope changes at a point."""
+    return np.stack([np.ones_like(x_X), x_X, np.maximum(x_X - at, 0)], axis=1)
+
+
+def compare_criteria(criteria: dict[str, float]) -> str:
+    """Each model's AICc above the best one's, in words."""
+    best = min((value for value in criteria.values() if not np.isnan(value)), default=np.nan)
+    return "AICc above the best: " + ", ".join(
+        f"{name} {format_number(value - best)}" for name, value in criteria.items()
+    )

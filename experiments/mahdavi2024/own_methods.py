@@ -27,8 +27,7 @@ from memobench.core.module import Module
 from memobench.core.run import Cost, Pack, PackResult, Run
 from memobench.core.spec import kind, nested
 from memobench.engine import Job, Lane, Program, Signature, devices, lanes
-from memobench.experiments.mahdavi2024 import ranks
-from memobench.methods import saturation
+from memobench.experiments.mahdavi2024 import ranks, saturated_heads
 from memobench.methods.trained import TrainedMethod
 from memobench.optimizers import Adam, Optimizer
 from memobench.tasks import labelled_contexts
@@ -284,12 +283,12 @@ class AnnealingPolicy(engine.OneJobPerRun):
     def _attention(self, run: Run, best: Any, data: Any) -> dict[str, Any]:
         """The columns of heads and examples."""
         n_heads = run.architecture.shared_cells()["n_heads"]
-        largest_TxH = saturation.largest_of_module(
+        largest_TxH = saturated_heads.largest_of_module(
             self.signature.module, best, labelled_contexts.inputs, data, run.task.n_examples
         )[:, :n_heads]
         small = largest_TxH.size <= MAX_PAIRS
         largest = {"largest_attention": np.round(largest_TxH.T, 3).tolist() if small else None}
-        return saturation.columns(largest_TxH) | largest
+        return saturated_heads.columns(largest_TxH) | largest
 
 
 def _best_of(job: Job) -> lanes.Best:

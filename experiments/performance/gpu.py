@@ -124,8 +124,12 @@ def count_processes() -> int:
     """The number of workers that train on this device."""
     if WORKERS.value is not None:
         return WORKERS.value
-    shared = all(map(shutil.which, ("nvidia-smi", "nvidia-cuda-mps-control")))
+    shared = not _is_on_cpu() and shutil.which("nvidia-cuda-mps-control")
     return min(MOST_PROCESSES, max(1, (os.cpu_count() or 1) - 1)) if shared else 1
+
+
+def _is_on_cpu() -> bool:
+    return os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or not shutil.which("nvidia-smi")
 
 
 def work(queue: Sequence[Step], folder: pathlib.Path, seconds: float, processes: int) -> list[str]:
@@ -185,8 +189,8 @@ def main(argv: Sequence[str]) -> None:
     # A scheduler's SIGTERM ends it as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = pathlib.Path(FOLDER.value).resolve()
-    if not shutil.which("nvidia-smi"):
-        print("no GPU was found (there is no nvidia-smi): this trains on what JAX finds")
+    if _is_on_cpu():
+        print("no GPU: there is no nvidia-smi, or JAX_PLATFORMS=cpu; this trains on what JAX finds")
     if not importlib.util.find_spec("torch"):
         print("PyTorch is not installed: what is fast here is compared without it")
     try:

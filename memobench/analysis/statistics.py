@@ -21,9 +21,6 @@ from memobench.store.rows import configuration
 REPLICATES = 1024  # Sobol's points are even for powers of two.
 MIN_SEEDS = 3  # Fewer say too little about their spread.
 NORMAL = float(scipy.special.ndtri(0.5 + CONFIDENCE / 2))
-# Exponents of steps by which a limit may be approached. Slower approaches cannot be told from
-# growth without a limit by a few numbers of steps.
-APPROACHES = np.geomspace(0.15, 3, 40)
 SATURATED = 0.95  # Up to the first point above it, Dana et al. (2025) fit lines in H.
 
 Value = Callable[[pd.DataFrame], Any]
@@ -199,11 +196,6 @@ def power(x_X: np.ndarray, exponent: float) -> np.ndarray:
     return np.stack([np.ones_like(x_X), x_X**exponent], axis=1)
 
 
-def broken_basis(x_X: np.ndarray, at: float) -> np.ndarray:
-    """Basis of a line whose slope changes at a point."""
-    return np.stack([np.ones_like(x_X), x_X, np.maximum(x_X - at, 0)], axis=1)
-
-
 def saturating_basis(x_X: np.ndarray, scale: float) -> np.ndarray:
     """Basis of a + b (1 - exp(-x / scale))."""
     return np.stack([np.ones_like(x_X), -np.expm1(-x_X / scale)], axis=1)
@@ -247,18 +239,6 @@ def profile(
     explained_B = np.take_along_axis(explained_BG, best_B[:, None], axis=1)[:, 0]
     rss_B = np.maximum((centred_BX**2).sum(axis=1) - explained_B, 0)
     return Profile(grid_G[best_B], coefficients_Bk, rss_B)
-
-
-def fit_limit(steps_K: Sequence[int], y_BxK: np.ndarray) -> np.ndarray:
-    """The limit L that each row approaches as L - a steps^-p, limit_B.
-
-    Infinite where p is the least of APPROACHES: then it grows as if without a limit.
-    """
-    share_K = np.asarray(steps_K, float) / steps_K[-1]
-    fitted = profile(share_K, y_BxK, lambda x, p: power(x, -p), APPROACHES)
-    limit_B = np.where(fitted.best_B > APPROACHES[0], fitted.coefficients_Bk[:, 0], np.inf)
-    # What does not grow has reached its limit.
-    return np.where(fitted.coefficients_Bk[:, 1] < 0, limit_B, y_BxK[:, -1])
 
 
 def aicc(rss: float, n: int, k: int, scale: float = 1.0) -> float:

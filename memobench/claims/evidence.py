@@ -283,11 +283,3 @@ def _limit_text(limit: float) -> str:
         return text
     fraction = fractions.Fraction(limit).limit_denominator(9)
     return str(fraction) if float(fraction) == limit else text
-
-
-def compare_criteria(criteria: dict[str, float]) -> str:
-    """Each model's AICc above the best one's, in words."""
-    best = min((value for value in criteria.values() if not np.isnan(value)), default=np.nan)
-    return "AICc above the best: " + ", ".join(
-        f"{name} {format_number(value - best)}" for name, value in criteria.items()
-    )

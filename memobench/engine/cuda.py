@@ -1,17 +1,22 @@
 """Kernels on one NVIDIA GPU: compiled by NVRTC, which comes with JAX on CUDA; a block a lane."""
 
+import contextlib
 import ctypes
 import functools
 import glob
+import hashlib
 import importlib.util
+import os
 import pathlib
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 
 from memobench.core.kernel import Launch
+from memobench.engine import compiling
 
 # Examples that a block takes at a time, a thread each; the first that fits is taken.
 THREADS = (256, 128)
@@ -43,7 +48,7 @@ def find_launch(
         return None
     for n_threads in THREADS:
         words = tuple(f"-D{x}={v}" for x, v in {**constants, "B": n_threads}.items())
-        binary = _compile(source, words, driver.architecture)
+        binary = _load(source, words, driver.architecture)
         function, n_bytes = driver.load(binary)
         if n_bytes <= driver.most_shared:
             return functools.partial(_launch, driver, function, n_threads, n_bytes)
@@ -68,6 +73,32 @@ def _launch(
 
 
 @functools.lru_cache(maxsize=256)
+def _load(source: pathlib.Path, words: Sequence[str], architecture: str) -> bytes:
+    """The machine code of a kernel for a GPU, compiled unless the user's cache folder has it."""
+    key = "\n".join([_nvrtc_version(), architecture, *words, source.read_text("utf-8")])
+    name = f"kernel-{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
+    kept = compiling.kept_folder()
+    if kept:
+        with contextlib.suppress(OSError):
+            digest, binary = (found := (kept / name).read_bytes())[:32], found[32:]
+            if digest == hashlib.sha256(binary).digest():
+                return binary
+    binary = _compile(source, words, architecture)
+    if kept:
+        # Nothing may be writable there; and others may be writing it, too.
+        with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=kept) as beside:
+            new = pathlib.Path(beside, name)
+            new.write_bytes(hashlib.sha256(binary).digest() + binary)
+            os.replace(new, kept / name)
+    return binary
+
+
+def _nvrtc_version() -> str:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(_nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return f"{major.value}.{minor.value}"
+
+
 def _compile(source: pathlib.Path, words: Sequence[str], architecture: str) -> bytes:
     """The machine code of a kernel for a GPU."""
     nvrtc, program, size = _nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()

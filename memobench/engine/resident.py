@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from memobench.core import module as models
 from memobench.core.kernel import Kernel, Launch
 from memobench.core.module import KernelModule
 from memobench.engine import cplusplus, cuda, devices
@@ -31,6 +32,9 @@ _log = logging.getLogger("memobench")
 
 # An environment variable: "0" leaves all chunks to XLA, "1" takes kernels wherever they run.
 VARIABLE = "MEMOBENCH_KERNELS"
+# On a CPU a kernel starts later than XLA's program does, by half a millisecond, and gains it by so
+# many steps of a chunk, or so many examples times weights of all of them (docs/resident-kernel.md).
+LEAST_STEPS, LEAST_WORK = 16, 1e6
 # The optimisers that kernels know. What a subclass changes they do not.
 OPTIMIZERS = (Adam, Muon)
 
@@ -76,7 +80,17 @@ def find_used(signature: Signature) -> Kernel | None:
     is_able = platform == "gpu" or (platform == "cpu" and cplusplus.find_compiler() is not None)
     if wanted == "0" or devices.count() > 1 or not is_able:
         return None
-    return find_kernel(signature, anywhere=platform == "cpu" or wanted == "1")
+    kernel = find_kernel(signature, anywhere=platform == "cpu" or wanted == "1")
+    is_worth = kernel is None or platform != "cpu" or wanted == "1" or _has_long_chunks(signature)
+    return kernel if is_worth else None
+
+
+def _has_long_chunks(signature: Signature) -> bool:
+    """True where a kernel gains more by a chunk's steps than it takes before and after them."""
+    n_steps, task = signature.chunk_steps, signature.task
+    n_weights, _ = models.count_parameters(signature.module, task.context_length)
+    n_examples = signature.batch_size or task.n_examples
+    return n_steps >= LEAST_STEPS or n_steps * n_examples * n_weights >= LEAST_WORK
 
 
 def is_used_on_gpu() -> bool:

@@ -116,25 +116,39 @@ echo "$@" >> "$NOTES"
 
 
 SMI = "#!/bin/sh\necho 'CUDA Version: 13.0'\n"
+OLD = "#!/bin/sh\necho 'CUDA Version: 11.8'\n"
+ON_CPU = ["dana2025/heads board/typical --preset=bench"]
 ON_GPU = ["dana2025 --preset=paper", "board/typical --preset=bench-gpu"]
 
 
 @pytest.mark.parametrize(
-    ("programs", "given", "runs", "workers"),
+    ("programs", "given", "runs", "workers", "said"),
     [
-        ({}, [], ["dana2025/heads board/typical --preset=bench"], ""),
-        ({"nvidia-smi": SMI}, [], ON_GPU, ""),
-        ({"nvidia-smi": SMI, "nvidia-cuda-mps-control": SMI}, [], ON_GPU, "--processes=8"),
-        ({"nvidia-smi": SMI}, ["PRESET=quick"], [ON_GPU[0], "board/typical --preset=quick"], ""),
+        ({}, [], ON_CPU, "", ""),
+        ({"nvidia-smi": SMI}, [], ON_GPU, "", ""),
+        ({"nvidia-smi": OLD}, [], ON_CPU, "", "names no CUDA >= 12"),
+        ({"nvidia-smi": OLD}, ["ACCEL=cpu"], ON_CPU, "", ""),
+        ({"nvidia-smi": SMI, "nvidia-cuda-mps-control": SMI}, [], ON_GPU, "--processes=8", ""),
+        (
+            {"nvidia-smi": SMI},
+            ["PRESET=quick"],
+            [ON_GPU[0], "board/typical --preset=quick"],
+            *("", ""),
+        ),
+        # From a node without a GPU, for others.
         (
             {},
             ["PROCESSES=4", "ON=srun --gpus=1"],
-            ["dana2025/heads board/typical --preset=bench"],
-            "--processes=4 --on='srun --gpus=1'",
+            *(ON_CPU, "--processes=4 --on='srun --gpus=1'", "add ACCEL=cuda13"),
+        ),
+        (
+            {},
+            ["PROCESSES=4", "ON=srun --gpus=1", "ACCEL=cuda13"],
+            *(ON_GPU, "--processes=4 --on='srun --gpus=1'", ""),
         ),
     ],
 )
-def test_the_bench_does_more_on_a_gpu(programs, given, runs, workers, tmp_path, monkeypatch):
+def test_the_bench_does_more_on_a_gpu(programs, given, runs, workers, said, tmp_path, monkeypatch):
     for name, text in programs.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -144,6 +158,9 @@ def test_the_bench_does_more_on_a_gpu(programs, given, runs, workers, tmp_path, 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     found = re.findall(r"^\S+/bin/memobench run (.*?) *$", done.stdout, flags=re.M)
     assert found == [f"{each} --report {workers}".strip() for each in runs]
+    spoken = re.findall(r'^echo "(.*this trains|.*workers of ON.*)', done.stdout, flags=re.M)
+    assert len(spoken) == bool(said)
+    assert said in done.stdout
     # What they name is there.
     for line in runs:
         *names, preset = line.split()

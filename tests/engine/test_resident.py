@@ -104,7 +104,9 @@ def test_a_kernel_trains_as_xla(task, architecture, method, flags, monkeypatch):
     (expected_RxC, known_RxC), _ = train(runs)
     assert loss_RxC.shape[1] == 64
     assert (loss_RxC[:, -16:].mean(axis=1) < loss_RxC[:, :16].mean(axis=1)).all()
-    np.testing.assert_allclose(loss_RxC, expected_RxC, rtol=1e-5)
+    # Where the input of a relu is zero but for rounding, one of both may count its example's slope.
+    rtol = 2e-4 if getattr(architecture, "activation", "") == "relu" else 1e-5
+    np.testing.assert_allclose(loss_RxC, expected_RxC, rtol=rtol)
     np.testing.assert_allclose(accuracy_RxC, known_RxC, atol=1.01 / 32)
 
 
@@ -322,8 +324,23 @@ def test_plans_count_on_kernels_where_they_were_measured(
     assert resident.is_used_on_gpu() == used
 
 
-def signature_of(method):
-    return packing.make_pack([mb.Run(task=LISTED, architecture=NARROW, method=method)]).signature
+def signature_of(method, task=LISTED):
+    return packing.make_pack([mb.Run(task=task, architecture=NARROW, method=method)]).signature
+
+
+@compiler
+def test_a_cpu_leaves_short_chunks_of_little_work_to_xla(monkeypatch):
+    tiny = mb.Associations(vocab_size=4)
+    short = EXACT.replace(n_batches=4)
+    assert resident.find_used(signature_of(short, tiny)) is None
+    assert resident.find_used(signature_of(short.replace(n_batches=16), tiny)) is not None
+    # As much work as it takes, in examples of few steps.
+    large = mb.Associations(vocab_size=40)
+    assert resident.find_used(signature_of(short, large)) is not None
+    batches = mb.Training(batch_size=16, n_batches=4)
+    assert resident.find_used(signature_of(batches, large)) is None
+    monkeypatch.setenv(resident.VARIABLE, "1")
+    assert resident.find_used(signature_of(short, tiny)) is not None
 
 
 def test_a_gpu_that_cannot_run_a_kernel_is_left_to_xla(gpu, monkeypatch, caplog):
@@ -347,7 +364,7 @@ def test_models_that_do_not_fit_are_left_to_xla(gpu, monkeypatch):
 
     driver = types.SimpleNamespace(architecture="sm_90", most_shared=2**17, load=load)
     monkeypatch.setattr(cuda, "_driver", lambda device: driver)
-    monkeypatch.setattr(cuda, "_compile", compile_source)
+    monkeypatch.setattr(cuda, "_load", compile_source)
     assert resident.find_chunk(signature_of(EXACT)) is not None
     assert sizes == [256, 128]
     driver.most_shared = 1024
@@ -358,12 +375,50 @@ def test_models_that_do_not_fit_are_left_to_xla(gpu, monkeypatch):
     assert resident.find_chunk(signature_of(EXACT)) is None
 
 
+def test_a_kernel_of_a_gpu_is_compiled_once_for_all_processes(tmp_path, monkeypatch):
+    source, made = tmp_path / "kernel.cu", []
+    source.write_text("source")
+
+    def compile_source(source, words, architecture):
+        made.append((words, architecture))
+        return f"{words} {architecture}".encode()
+
+    def load(*arguments):
+        # As another process does.
+        cuda._load.cache_clear()
+        return cuda._load(source, *arguments)
+
+    monkeypatch.setattr(cuda, "_compile", compile_source)
+    monkeypatch.setattr(cuda, "_nvrtc_version", lambda: "13.0")
+    monkeypatch.setattr(compiling, "kept_folder", lambda: tmp_path)
+    for words in (("-DB=256",), ("-DB=128",)):
+        found = {load(words, "sm_90") for _ in range(3)}
+        assert found == {f"{words} sm_90".encode()}
+    assert len(made) == 2
+    load(("-DB=256",), "sm_100")
+    monkeypatch.setattr(cuda, "_nvrtc_version", lambda: "13.1")
+    load(("-DB=256",), "sm_90")
+    source.write_text("another")
+    load(("-DB=256",), "sm_90")
+    assert len(made) == 5
+    # A damaged file is made anew, and nothing else lies in the folder.
+    for path in (kept := sorted(tmp_path.glob("*.cubin"))):
+        path.write_bytes(b"half")
+    assert load(("-DB=256",), "sm_90") == b"('-DB=256',) sm_90"
+    assert len(made) == 6
+    assert sorted(tmp_path.iterdir()) == sorted([source, *kept])
+    for folder in (tmp_path / "missing", None):
+        monkeypatch.setattr(compiling, "kept_folder", lambda folder=folder: folder)
+        assert load(("-DB=256",), "sm_90") == b"('-DB=256',) sm_90"
+    assert len(made) == 8
+
+
 def test_a_gpu_that_was_not_measured_takes_a_kernel_when_told(gpu, monkeypatch):
     driver = types.SimpleNamespace(
         architecture="sm_80", most_shared=2**17, load=lambda binary: (None, 4096)
     )
     monkeypatch.setattr(cuda, "_driver", lambda device: driver)
-    monkeypatch.setattr(cuda, "_compile", lambda *arguments: b"")
+    monkeypatch.setattr(cuda, "_load", lambda *arguments: b"")
     assert resident.find_chunk(signature_of(EXACT)) is None
     monkeypatch.setenv(resident.VARIABLE, "1")
     assert resident.find_chunk(signature_of(EXACT)) is not None

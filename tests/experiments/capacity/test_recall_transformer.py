@@ -17,7 +17,8 @@ from memobench.experiments.capacity.own_models import (
     RecallTransformer,
 )
 from memobench.experiments.capacity.own_tasks import FactualRecall
-from memobench.methods import saturation, training
+from memobench.experiments.mahdavi2024 import saturated_heads
+from memobench.methods import training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
@@ -186,7 +187,7 @@ def test_facts_are_learned_in_unseen_noise_and_rows_say_so():
     )
     found = training.train_one(run)
     params = jax.tree.map(lambda x: x[0], found.variables)
-    assert saturation.largest_attention(run, params).shape == (15, 2)
+    assert saturated_heads.largest_attention(run, params).shape == (15, 2)
 
 
 def test_gpt_reads_facts_too():

@@ -14,7 +14,8 @@ from memobench.core import module as models
 from memobench.engine import batches, initializing, loop, program
 from memobench.engine.lanes import Best, Lane
 from memobench.experiments.mahdavi2024 import own_methods as annealing
-from memobench.methods import saturation, training
+from memobench.experiments.mahdavi2024 import saturated_heads
+from memobench.methods import training
 from memobench.numerics import metrics
 from memobench.planner import packing
 from memobench.runtime import worker
@@ -155,9 +156,9 @@ def test_the_weights_of_least_loss_are_kept():
         loss_T, correct_T = quick_jit(_each_alone, static_argnums=0)(run.module(), variables, data)
         np.testing.assert_allclose(loss_T.mean(), result.loss_R[i], rtol=1e-5)
         np.testing.assert_allclose(correct_T.mean(), result.accuracy_R[i], atol=1e-6)
-        largest_TxH = saturation.largest_attention(run, variables)
+        largest_TxH = saturated_heads.largest_attention(run, variables)
         np.testing.assert_allclose(certificate["largest_attention"], largest_TxH.T, atol=1e-3)
-        assert certificate["saturated"] == saturation.columns(largest_TxH)["saturated"]
+        assert certificate["saturated"] == saturated_heads.columns(largest_TxH)["saturated"]
     assert result.columns[0]["best_step"] < 80
 
 

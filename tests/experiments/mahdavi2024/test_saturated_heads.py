@@ -11,9 +11,9 @@ import memobench
 from memobench.core import module as models
 from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
+from memobench.experiments.mahdavi2024 import saturated_heads
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
-from memobench.methods import saturation
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.tasks import labelled_contexts
@@ -81,9 +81,9 @@ def _inputs(run):
 @every_run
 def test_the_largest_weights_are_those_of_each_example(run, monkeypatch):
     # Blocks that do not divide the examples: the last one must not count any twice.
-    monkeypatch.setattr(saturation, "EXAMPLES_AT_ONCE", 13)
+    monkeypatch.setattr(saturated_heads, "EXAMPLES_AT_ONCE", 13)
     module, variables = run.module(), _variables(run)
-    largest_TxH = saturation.largest_attention(run, variables)
+    largest_TxH = saturated_heads.largest_attention(run, variables)
     assert largest_TxH.shape == (run.task.n_examples, 3)
     attention = jax.jit(lambda *inputs: module.apply(variables, *inputs, method="attention"))
     attention_TxHxN = np.array([attention(*inputs) for inputs in _inputs(run)])
@@ -96,16 +96,16 @@ def test_the_largest_weights_are_those_of_each_example(run, monkeypatch):
 
 @every_run
 def test_heads_that_ask_nothing_look_everywhere(run):
-    largest_TxH = saturation.largest_attention(run, _variables(run, query=0))
+    largest_TxH = saturated_heads.largest_attention(run, _variables(run, query=0))
     np.testing.assert_allclose(largest_TxH, 1 / run.task.context_length, atol=1e-6)
-    assert saturation.columns(largest_TxH)["saturated"] == 0
+    assert saturated_heads.columns(largest_TxH)["saturated"] == 0
 
 
 @every_run
 def test_huge_queries_and_keys_saturate_every_head(run):
     n_examples = run.task.n_examples
-    columns = saturation.columns(
-        saturation.largest_attention(run, _variables(run, query=1e4, key=1e4))
+    columns = saturated_heads.columns(
+        saturated_heads.largest_attention(run, _variables(run, query=1e4, key=1e4))
     )
     if isinstance(run.task, LabelledContexts):
         assert columns["saturated"] == 1
@@ -121,7 +121,7 @@ def test_one_saturated_head_is_that_head():
     query = np.array(variables["params"]["layer0_query"])
     query[1] = 1e4 * np.array(_variables(run)["params"]["layer0_query"][1])
     variables["params"]["layer0_query"] = jnp.asarray(query)
-    columns = saturation.columns(saturation.largest_attention(run, variables))
+    columns = saturated_heads.columns(saturated_heads.largest_attention(run, variables))
     assert columns["saturated_by_head"] == [0, 1, 0]
     assert columns["saturated"] == pytest.approx(1 / 3)
     assert columns["examples_by_serving_heads"] == [0, 0, 20, 0]
@@ -133,7 +133,7 @@ def test_a_context_of_one_token_saturates_whatever_the_weights_are():
         architecture=RUNS["shared"].architecture,
         method=SHORT,
     )
-    largest_TxH = saturation.largest_attention(run, _variables(run))
+    largest_TxH = saturated_heads.largest_attention(run, _variables(run))
     np.testing.assert_array_equal(largest_TxH, np.ones((7, 3)))
 
 
@@ -141,7 +141,7 @@ def test_columns_count_pairs_heads_and_examples():
     largest_TxH = np.array(
         [[0.995, 0.5, 0.4], [0.999, 0.995, 1.0], [0.2, 0.3, 0.9], [0.99, 1.0, 0.98]]
     )
-    columns = saturation.columns(largest_TxH)
+    columns = saturated_heads.columns(largest_TxH)
     # A weight of exactly 0.99 is not beyond it.
     assert columns == {
         "saturated": 5 / 12,
@@ -152,7 +152,7 @@ def test_columns_count_pairs_heads_and_examples():
 
 
 def test_what_no_example_shows_is_counted_as_zero():
-    columns = saturation.columns(np.full((5, 2), 0.5))
+    columns = saturated_heads.columns(np.full((5, 2), 0.5))
     assert columns["examples_by_serving_heads"] == [0, 0, 5]
     assert columns["saturated_by_head"] == [0, 0]
 
@@ -163,7 +163,7 @@ def test_an_architecture_without_attention_has_none():
         architecture=SequenceEncoder(d_model=2),
     )
     with pytest.raises(ValueError, match="sequence_encoder has no attention"):
-        saturation.largest_attention(run, {})
+        saturated_heads.largest_attention(run, {})
 
 
 def test_the_picture_is_of_kept_weights_and_its_histogram_of_all_seeds():
