@@ -3,7 +3,7 @@
 The board has one design: two tokens, one layer, 4,096 steps of Adam, equal frequencies. Here all of
 these vary together, in an orthogonal array of 36 designs: any two levels of different choices meet
 equally often, so that the effect of each choice is read from all of them. In each design the six
-main families learn sets of three sizes, at three learning rates.
+main families learn sets of several sizes, at three learning rates.
 
 Expected: narrow heads keep up with the MLP in most designs, wide heads in few.
 
@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 VOCAB_SIZES = {512: (24, 32, 48), 1024: (32, 48, 64), 2048: (48, 64, 96)}
 OPTIMIZERS: dict[str, Optimizer] = {"Adam": Adam(), "Muon": Muon()}
 # Bits of a set's labels over parameters: most is known of sets somewhat larger than the capacity.
-LOADS = (1.75, 2.5, 3.5)
+LOADS = (1.75, 2.5, 3.5, 5.0)
+# Bits that are weighted by how often each is asked grow with the set however large it is: under
+# Zipf's law sets of one size count, and no larger ones are tried.
+ZIPF_LOAD = 3.5
 LEARNING_RATES = (0.01, 0.03, 0.1)
 # Label tables: the best set size and learning rate on the others count on each.
 TABLES = 2
@@ -77,6 +80,11 @@ class Design:
             zipf_exponent=self.zipf_exponent,
             seed=seed,
         )
+
+    @property
+    def loads(self) -> tuple[float, ...]:
+        """The sizes of sets that are tried, as LOADS."""
+        return tuple(x for x in LOADS if not self.zipf_exponent or x <= ZIPF_LOAD)
 
     def training(self, learning_rate: float) -> Training:
         return Training(
@@ -148,9 +156,11 @@ def _fit(shape: Architecture, design: Design, width: int) -> Architecture:
     return new.replace(**{size: max(1, 1 + round((design.budget - one) / (two - one)))})
 
 
-def _runs_of(design: Design) -> Iterator[Run]:
+def runs_of(design: Design, loads: Iterable[float]) -> Iterator[Run]:
+    """Every main family in a design, on sets of these sizes, at every learning rate."""
+    settings = list(itertools.product(loads, LEARNING_RATES, range(TABLES)))
     for shape in _shapes(design):
-        for load, rate, seed in itertools.product(LOADS, LEARNING_RATES, range(TABLES)):
+        for load, rate, seed in settings:
             n_sequences = round(load * design.budget / math.log2(design.vocab_size))
             yield Run(
                 task=design.task(n_sequences, seed),
@@ -162,7 +172,7 @@ def _runs_of(design: Design) -> Iterator[Run]:
 
 def runs(budgets: Iterable[int]) -> Iterator[Run]:
     """Every main family in every design, on sets of every size, at every learning rate."""
-    return itertools.chain.from_iterable(_runs_of(x) for b in budgets for x in designs(b))
+    return itertools.chain.from_iterable(runs_of(x, x.loads) for b in budgets for x in designs(b))
 
 
 # The choices of a design, by the columns of rows.
@@ -174,6 +184,7 @@ CHOICES = {
     "optimizer": "optimiser",
     "zipf_exponent": "frequencies",
 }
+EQUAL = "equal"
 # What is compared with the MLP: a side and a form of its heads, "" for the best form.
 ATTENTION, MLP, BOTH = capacity_summary.SIDES
 COMPARED = {
@@ -196,7 +207,7 @@ def known_bits(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = table.query("method == 'trained' and protocol == 'exact'")
     if rows.empty:
-        return rows.assign(budget=0)
+        return rows.assign(budget=0, load=0.0)
     shapes = rows.groupby(architecture_columns(), dropna=False, sort=False).ngroup()
     examples: list[Any] = rows.loc[~shapes.duplicated()].to_dict("records")
     known_as = [capacity_summary.architecture(row) for row in examples]
@@ -207,7 +218,7 @@ def known_bits(table: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(
         budget=rows["n_params"].map(capacity_summary.budget),
         optimizer=rows["optimizer"].str.capitalize(),
-        zipf_exponent=zipf.map(lambda x: "equal" if pd.isna(x) else f"Zipf {x:g}"),
+        zipf_exponent=zipf.map(lambda x: EQUAL if pd.isna(x) else f"Zipf {x:g}"),
         side=[sides[shape][0] for shape in shapes],
         heads=[sides[shape][1] for shape in shapes],
         load=(entropy / rows["n_params"]).map(_nearest_load),
@@ -239,18 +250,22 @@ def ratios(table: pd.DataFrame, load: float | None = None, widths: str = "both")
 
     Args:
       table: of runs.
-      load: the size of set that counts; that of most bits by default.
+      load: the size of set that counts, of equal frequencies alone; by default that of most bits,
+        under Zipf's law ZIPF_LOAD.
       widths: a key of WIDTHS.
 
     Returns:
-      Columns: budget, CHOICES, COMPARED, and `noise`, the variance that label tables leave in the
-      first of COMPARED. Where a training failed, knowing less than FAILING of what those on other
-      tables know, ratios are NaN: the setting that was chosen without it was no good one.
+      Columns: budget, CHOICES, COMPARED, `bits`, the logarithm of the MLP's bits per parameter, and
+      `noise`, the variance that label tables leave in the first of COMPARED. Where a training
+      failed, knowing less than FAILING of what those on other tables know, they are NaN: the
+      setting that was chosen without it was no good one.
     """
     rows = known_bits(table)
     found = []
-    if load is not None:
-        rows = rows[rows["load"] == load]
+    is_equal = rows["zipf_exponent"] == EQUAL
+    rows = rows[
+        is_equal & (rows["load"] == load) if load else is_equal | (rows["load"] == ZIPF_LOAD)
+    ]
     if WIDTHS[widths]:
         of_form = rows.groupby(["budget", *CHOICES, "side", "heads"])["d_model"]
         rows = rows[rows["d_model"] == of_form.transform(WIDTHS[widths])]
@@ -259,11 +274,12 @@ def ratios(table: pd.DataFrame, load: float | None = None, widths: str = "both")
         if {ATTENTION, MLP} <= sides.keys():
             mlp_T = best_known(sides[MLP])
             row: dict[str, Any] = dict(zip(["budget", *CHOICES], design, strict=True))
+            row["bits"] = np.nan if _fails(mlp_T) else math.log(mlp_T.mean())
             for name, (side, heads) in COMPARED.items():
                 own = sides.get(side, of_design.head(0))
                 own = own[own["heads"] == heads] if heads else own
                 own_T = best_known(own) if len(own) else np.zeros(len(mlp_T))
-                fails = any(each_T.min() <= FAILING * each_T.max() for each_T in (own_T, mlp_T))
+                fails = _fails(own_T) or _fails(mlp_T)
                 row[name] = np.nan if fails else float(np.log(own_T.mean() / mlp_T.mean()))
                 if name == "attention alone":
                     relative_T = own_T / max(own_T.mean(), 1e-9) - mlp_T / max(mlp_T.mean(), 1e-9)
@@ -271,6 +287,10 @@ def ratios(table: pd.DataFrame, load: float | None = None, widths: str = "both")
                     row["noise"] = np.nan if fails else noise
             found.append(row)
     return pd.DataFrame(found)
+
+
+def _fails(bits_T: np.ndarray) -> bool:
+    return bool(bits_T.min() <= FAILING * bits_T.max())
 
 
 def effects(log_ratio: pd.DataFrame, of: str) -> pd.DataFrame:
@@ -405,7 +425,8 @@ class Effects(Drawing):
                 "and label tables, not the shapes, which are those of the board scaled to each "
                 "vocabulary, of both whole widths beside a scaled one. *p*: that all levels of a "
                 "choice have equal ratios. Under Zipf's law bits are weighted by how often each is "
-                "asked.",
+                f"asked, which grow with the set for ever: sets of {ZIPF_LOAD:g} bits of labels a "
+                "parameter count.",
                 "### By size of set",
                 _tell_largest(table),
                 tables.markdown(_format_loads(table), {}),
@@ -502,6 +523,7 @@ def _format_parts(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def _tell_largest(table: pd.DataFrame) -> str:
     """A sentence on the designs in which a side knows most of the largest set that was tried."""
     rows = known_bits(table)
+    rows = rows[rows["zipf_exponent"] == EQUAL]
     of = ["budget", *CHOICES, "side"]
     means = rows.groupby([*of, *_SETTING])["bits_per_parameter"].mean().reset_index()
     best = means.loc[means.groupby(of)["bits_per_parameter"].idxmax()]
@@ -515,7 +537,8 @@ def _tell_largest(table: pd.DataFrame) -> str:
     ]
     return (
         f"The largest of the sets is the one of most bits {'; '.join(counts)} of the "
-        f"{len(designs(min(VOCAB_SIZES)))} designs: of larger ones each may know more."
+        f"{len(rows[[*CHOICES]].drop_duplicates())} designs of equal frequencies: of larger ones "
+        "each may know more. All of the table is about these designs."
     )
 
 

@@ -131,7 +131,20 @@ def test_the_page_says_where_the_largest_set_is_the_best(table):
     log_n = np.log(table["vocab_size"].astype(float))
     more = 1 + table["n_examples"] / 1000 * (table["architecture"] == "mlp")
     said = design._tell_largest(table.assign(loss=log_n - (log_n - table["loss"]) * more))
-    assert " 36 (MLP) and 36 (attention + MLP) of the 36 designs" in said
+    assert " 18 (MLP) and 18 (attention + MLP) of the 18 designs of equal frequencies" in said
+
+
+def test_under_zipfs_law_one_size_of_set_counts(table):
+    is_zipf = table["zipf_exponent"].notna()
+    load = design.known_bits(table)["load"]
+    assert set(load[is_zipf]) == {1.75, 2.5, design.ZIPF_LOAD}
+    assert set(load[~is_zipf]) == set(design.LOADS)
+    # Of others attention alone may know anything.
+    log_n = np.log(table["vocab_size"].astype(float))
+    more = 1 + (is_zipf & (load != design.ZIPF_LOAD) & (table["architecture"] == "attention_only"))
+    changed = table.assign(loss=log_n - (log_n - table["loss"]) * more)
+    pd.testing.assert_frame_equal(design.ratios(changed), design.ratios(table))
+    assert len(design.ratios(table, 2.5)) == 18
 
 
 def test_only_one_of_two_widths_may_count(table):
