@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator
 from memobench import claims
 from memobench.analysis import seeds as analysis
 from memobench.claims import Claim
-from memobench.constructions.linear_memory import GradientStep, MuonStep
 from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.capacity import scaling_claims
+from memobench.experiments.capacity.own_constructions import GradientStep, MuonStep
 from memobench.models.linear_memory import LinearMemory
 from memobench.report.panels import Panels
 from memobench.tasks.associations import Associations

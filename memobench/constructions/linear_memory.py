@@ -3,9 +3,7 @@
 Keys and values are random directions. Outer products (Kohonen 1972, Anderson 1972) add v k^T for
 every association and solve nothing; the others' crosstalk is noise, and `theory.OUTER_PRODUCTS`
 says how many associations survive it. Least squares makes W k = v exact for up to d_model keys,
-which are independent, and beyond that has the least error. A single step from W = 0 down the
-gradient of the cross-entropy adds outer products by how often they occur; Muon's makes the singular
-values of that sum equal (Kim, Nichani, Wu, Bietti & Lee 2026, arXiv 2603.26554).
+which are independent, and beyond that has the least error.
 
 Shape letters: T associations, N vocab_size, D d_model.
 """
@@ -19,7 +17,6 @@ from memobench import theory
 from memobench.constructions import linear
 from memobench.constructions.base import Solved
 from memobench.constructions.problem import Constructed, Problem
-from memobench.core.columns import integer
 from memobench.core.spec import kind
 from memobench.models.linear_memory import LinearMemoryModule
 
@@ -34,7 +31,7 @@ class Associated(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _LinearMemory(Solved):
+class OnLinearMemory(Solved):
     """Base of these: random keys and values. A kind defines `memorize`."""
 
     def memorize(
@@ -64,7 +61,7 @@ class _LinearMemory(Solved):
 
 
 @kind("linear_least_squares")
-class LinearLeastSquares(_LinearMemory):
+class LinearLeastSquares(OnLinearMemory):
     """W_DxD of least norm among those that minimise the sum of |W k - v|^2 over associations."""
 
     bound: ClassVar[theory.Bound] = theory.LINEAR_LEAST_SQUARES
@@ -78,7 +75,7 @@ class LinearLeastSquares(_LinearMemory):
 
 
 @kind("outer_products")
-class OuterProducts(_LinearMemory):
+class OuterProducts(OnLinearMemory):
     """W_DxD = sum of v k^T over the associations.
 
     Nothing is solved for: solve='exact' allows at most as many as the guide says, 'least_squares'
@@ -94,55 +91,3 @@ class OuterProducts(_LinearMemory):
         memory_DxD = found.value_TxD.T @ found.key_TxD
         error = np.abs(found.key_TxD @ memory_DxD.T - found.value_TxD).max(initial=0)
         return memory_DxD, {"fit_error": float(error)}
-
-
-@kind("gradient_step")
-class GradientStep(_LinearMemory):
-    """A step from W = 0 down the gradient of the cross-entropy over all N values.
-
-    Of all associations as often as they occur, or of a batch of `drawn` ones. Its length does not
-    matter. Nothing is solved for: take solve='least_squares', which allows any number.
-    """
-
-    bound: ClassVar[theory.Bound] = theory.GRADIENT_STEP
-
-    drawn: int | None = integer(
-        "examples of the step's batch; none for all as often as they occur",
-        1,
-        default=None,
-        most=2**40,
-    )
-
-    def memorize(
-        self, found: Associated, rng: np.random.Generator
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        share_T = found.prior_T / found.prior_T.sum()
-        if self.drawn is not None:
-            share_T = rng.multinomial(self.drawn, share_T) / self.drawn
-        # At W = 0 all N values are equally likely.
-        error_TxD = (found.value_TxD - found.mean_D) * share_T[:, None]
-        return self.direction(error_TxD.T @ found.key_TxD, share_T), {}
-
-    def direction(self, gradient_DxD: np.ndarray, share_T: np.ndarray) -> np.ndarray:
-        """The step that is taken, up to its length."""
-        del share_T
-        return gradient_DxD
-
-
-@kind("muon_step")
-class MuonStep(GradientStep):
-    """A step of Muon from W = 0: singular values z of the gradient become z / sqrt(z^2 + l^2).
-
-    With l the share of the association whose rank is d, as in the analysis, and 1 over the batch at
-    least; those far above l become 1, as in Muon itself.
-    """
-
-    bound: ClassVar[theory.Bound] = theory.MUON_STEP
-
-    def direction(self, gradient_DxD: np.ndarray, share_T: np.ndarray) -> np.ndarray:
-        rank = min(len(gradient_DxD), len(share_T))
-        if not rank:
-            return gradient_DxD
-        least = max(np.sort(share_T)[-rank], 1 / self.drawn if self.drawn else 0.0)
-        left_DxD, singular_D, right_DxD = np.linalg.svd(gradient_DxD)
-        return (left_DxD * (singular_D / np.hypot(singular_D, least))) @ right_DxD
