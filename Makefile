@@ -124,6 +124,7 @@ aot:
 	$(MAKE) VENV=build/aot ACCEL=cpu compile-for-accelerators
 
 compile-for-accelerators: $(VENV)/.installed-aot
+	$(VENV)/bin/python experiments/performance/registers.py
 	$(VENV)/bin/python experiments/performance/accelerators.py
 
 docs: $(VENV)/.installed-docs
@@ -190,6 +191,6 @@ $(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-docs $(VENV)/
 # The compilers alone: without --no-deps the libraries of CUDA come with them, 4.7 GB.
 $(VENV)/.installed-aot: $(VENV)/.installed-$(ACCEL)
 	jax=$$($(VENV)/bin/python -c 'import jax; print(jax.__version__)'); \
-	$(VENV)/bin/python -m pip install --quiet --no-deps libtpu nvidia-cuda-nvcc nvidia-nvvm \
+	$(VENV)/bin/python -m pip install --quiet --no-deps libtpu nvidia-cuda-nvcc nvidia-cuda-nvrtc nvidia-nvvm \
 	  "jax-cuda13-plugin==$$jax" "jax-cuda13-pjrt==$$jax"
 	@touch $@

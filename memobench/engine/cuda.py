@@ -83,7 +83,7 @@ def _load(source: pathlib.Path, words: Sequence[str], architecture: str) -> byte
             digest, binary = (found := (kept / name).read_bytes())[:32], found[32:]
             if digest == hashlib.sha256(binary).digest():
                 return binary
-    binary = _compile(source, words, architecture)
+    binary, _ = compile_source(source, words, architecture)
     if kept:
         # Nothing may be writable there; and others may be writing it, too.
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=kept) as beside:
@@ -99,23 +99,32 @@ def _nvrtc_version() -> str:
     return f"{major.value}.{minor.value}"
 
 
-def _compile(source: pathlib.Path, words: Sequence[str], architecture: str) -> bytes:
-    """The machine code of a kernel for a GPU."""
+def compile_source(
+    source: pathlib.Path, words: Sequence[str], architecture: str
+) -> tuple[bytes, str]:
+    """The machine code of a kernel for a GPU, and what the compiler says of it; needs no GPU.
+
+    Raises:
+      OSError: where CUDA's compiler is missing.
+      RuntimeError: with what it says, where it fails.
+    """
     nvrtc, program, size = _nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
     words = [f"--gpu-architecture={architecture}", "-std=c++17", "-default-device", *words]
     options = (ctypes.c_char_p * len(words))(*(x.encode() for x in words))
     text = source.read_bytes()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernel.cu", 0, None, None))
-    if nvrtc.nvrtcCompileProgram(program, len(words), options):
-        _check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
-        log = ctypes.create_string_buffer(size.value)
-        _check(nvrtc.nvrtcGetProgramLog(program, log))
-        raise RuntimeError(f"{source.name}: {log.value.decode(errors='replace')}")
+    failed = nvrtc.nvrtcCompileProgram(program, len(words), options)
+    _check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(nvrtc.nvrtcGetProgramLog(program, buffer))
+    log = buffer.value.decode(errors="replace")
+    if failed:
+        raise RuntimeError(f"{source.name}: {log}")
     _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
     binary = ctypes.create_string_buffer(size.value)
     _check(nvrtc.nvrtcGetCUBIN(program, binary))
     _check(nvrtc.nvrtcDestroyProgram(ctypes.byref(program)))
-    return binary.raw
+    return binary.raw, log
 
 
 @functools.cache
@@ -125,7 +134,12 @@ def _nvrtc() -> Any:
     folders = list(spec.submodule_search_locations or []) if spec else []
     found = [x for f in folders for x in glob.glob(f"{f}/**/libnvrtc.so*", recursive=True)]
     # Of several the newest; a system's own has no version in its name.
-    return ctypes.CDLL(max(found, key=_version, default="libnvrtc.so"))
+    newest = max(found, key=_version, default="libnvrtc.so")
+    # It asks for this one by its name alone, which the system may not know.
+    for beside in glob.glob(f"{os.path.dirname(newest)}/libnvrtc-builtins.so*"):
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(beside)
+    return ctypes.CDLL(newest)
 
 
 def _version(path: str) -> list[int]:

@@ -381,14 +381,14 @@ def test_a_kernel_of_a_gpu_is_compiled_once_for_all_processes(tmp_path, monkeypa
 
     def compile_source(source, words, architecture):
         made.append((words, architecture))
-        return f"{words} {architecture}".encode()
+        return f"{words} {architecture}".encode(), "no warning"
 
     def load(*arguments):
         # As another process does.
         cuda._load.cache_clear()
         return cuda._load(source, *arguments)
 
-    monkeypatch.setattr(cuda, "_compile", compile_source)
+    monkeypatch.setattr(cuda, "compile_source", compile_source)
     monkeypatch.setattr(cuda, "_nvrtc_version", lambda: "13.0")
     monkeypatch.setattr(compiling, "kept_folder", lambda: tmp_path)
     for words in (("-DB=256",), ("-DB=128",)):
