@@ -248,7 +248,8 @@ def _start_mps() -> bool:
         asked = _ask([_MPS], "get_server_list")
         if asked and not asked.returncode:  # Someone else's.
             return False
-        refused = " ".join((started.stderr or started.stdout).split()) if started else "no answer"
+        said = " ".join((started.stderr or started.stdout).split()) if started else "no answer"
+        refused = said or f"{_MPS} ended with status {started and started.returncode}"
     _log.warning("workers take turns on a GPU, for MPS does not start: %s", refused)
     return False
 
