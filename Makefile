@@ -71,7 +71,7 @@ bench: $(VENV)/.installed-$(ACCEL)
 	$(if $(PAPER),$(VENV)/bin/memobench run $(PAPER) --preset=paper --report $(WORKERS))
 	$(VENV)/bin/memobench run $(EXPERIMENTS) --preset=$(PRESET) --report $(WORKERS)
 
-gpu: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-test $(VENV)/.installed-torch
+gpu: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-test $(if $(filter cuda%,$(ACCEL)),$(VENV)/.installed-torch)
 	$(ON_CPU)
 	$(VENV)/bin/python -m memobench.experiments.performance.gpu --minutes=$(MINUTES)
 

@@ -9,6 +9,7 @@ memory, which costs time at every step.
 
 import dataclasses
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -104,7 +105,10 @@ def _count(name: str, run: Run) -> Iterator[dict[str, Any]]:
 
 def _find(pattern: str, log: str) -> int:
     """The largest number of a pattern: of the kernel among its functions."""
-    return max(int(x) for x in re.findall(pattern, log))
+    numbers = [int(x) for x in re.findall(pattern, log)]
+    if not numbers:
+        sys.exit(f"the compiler's log must have {pattern!r}, got {log!r}; use another version")
+    return max(numbers)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,12 @@ def require_sound(schedules: Iterable[Schedule]) -> None:
         if own_code.in_tree(type(schedule)):
             continue
         where = f"schedule {schedule.name}: fraction"
-        time_R, warmup_R = np.arange(64) / 64, np.tile([0.0, 0.25], 32)
+        time_R = np.append(np.arange(63) / 63, np.nextafter(1, 0))
+        warmup_R = np.tile([0.0, 0.25], 32)
         with name_source(f"schedule {schedule.name}: its code"):
-            fraction_R = np.asarray(schedule.fraction(time_R, warmup_R))
-            reversed_R = np.asarray(schedule.fraction(time_R[::-1], warmup_R[::-1]))
+            # Copies, for it may compute in place.
+            fraction_R = np.array(schedule.fraction(time_R.copy(), warmup_R.copy()))
+            reversed_R = np.asarray(schedule.fraction(time_R[::-1].copy(), warmup_R[::-1].copy()))
         require(
             fraction_R.shape == time_R.shape,
             f"{where} must give one number for each of {len(time_R)} lanes, got the shape "
@@ -29,8 +31,8 @@ def require_sound(schedules: Iterable[Schedule]) -> None:
         )
         require(
             bool(((fraction_R >= 0) & (fraction_R <= 1)).all()),
-            f"{where} must be between 0 and 1, got {fraction_R.min()} to {fraction_R.max()}; it is "
-            "the fraction of the way from the first to the final rate",
+            f"{where} must be between 0 and 1, got {fraction_R.min():g} to {fraction_R.max():g}; "
+            "it is the share of the way from the first to the final rate",
         )
         require(
             np.array_equal(fraction_R, reversed_R[::-1]),

@@ -154,7 +154,9 @@ class Spec:
         values: dict[str, Any] = {}
         for field in fields(type(self)):
             if (value := getattr(self, field.name)) != field.omit:
-                values |= field.canonical(value)
+                own = field.canonical(value)
+                self._require_apart(own, values)
+                values |= own
         return {"name": self.name, **values}
 
     def cells(self) -> dict[str, Any]:
@@ -162,13 +164,16 @@ class Spec:
         cells: dict[str, Any] = {}
         for field in fields(type(self)):
             own = field.cells(getattr(self, field.name))
-            for column in own.keys() & cells.keys():
-                raise UserError(
-                    f"{column} is a column of two fields of {self.name}; rename yours, or give it "
-                    "column='another_name'"
-                )
+            self._require_apart(own, cells)
             cells |= own
         return cells
+
+    def _require_apart(self, own: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+        for column in own.keys() & others.keys():
+            raise UserError(
+                f"{column} is a column of two fields of {self.name}; rename yours, or give it "
+                "column='another_name'"
+            )
 
     @classmethod
     def check_kind(cls) -> None:
@@ -220,7 +225,8 @@ class Spec:
         if not isinstance(found, Mapping):
             raise UserError(f"{short_repr(found)} is not the spec of a {cls.noun}; give one")
         kind = cls.get_kind(found.get("name"))
-        for name in found.keys() - {"name"}.union(*(field.names() for field in fields(kind))):
+        known = {"name"}.union(*(field.names(found) for field in fields(kind)))
+        for name in found.keys() - known:
             raise UserError(f"{kind.name} has no field {short_repr(name)}; leave it out")
         for field in fields(kind):
             present = field.name in found or field.omit is not dataclasses.MISSING
@@ -321,6 +327,10 @@ def nested(
     `omit`, see `declare`, the canonical form has cells in place of another canonical form.
     """
     domain = is_spec(family)
+    require(
+        omit is dataclasses.MISSING or "registry" in vars(family),
+        f"omit must be left out, for {family.__name__} has no kinds that a column could name",
+    )
     if isinstance(default, Spec):
         example = f"{domain.description}, such as memobench.{type(default).__name__}()"
         domain = dataclasses.replace(domain, description=example)
@@ -444,8 +454,9 @@ class _Field:
             return None
         return self.domain.validate(self.column, self.domain.read(cell))
 
-    def names(self) -> Iterable[str]:
+    def names(self, found: Mapping[str, Any]) -> Iterable[str]:
         """The keys that the field may have in a canonical form."""
+        del found
         return [self.name]
 
     def canonical(self, value: Any) -> dict[str, Any]:
@@ -489,8 +500,9 @@ class _Flat(_Nested):
     def cells(self, value: Any) -> dict[str, Any]:
         return {self.column: None} if value == self.omit else super().cells(value)
 
-    def names(self) -> Iterable[str]:
-        return self.columns()
+    def names(self, found: Mapping[str, Any]) -> Iterable[str]:
+        name = found.get(self.column)
+        return [self.column, *(self.family.get_kind(name).columns() if name else ())]
 
     def canonical(self, value: Any) -> dict[str, Any]:
         cells = self.cells(value)

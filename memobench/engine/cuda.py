@@ -23,6 +23,8 @@ THREADS = (256, 128)
 # GPUs on which kernels were measured to be faster.
 MEASURED = ("sm_90",)
 
+FLAGS = ("-std=c++17", "-default-device")
+
 _OUT_OF_MEMORY = 2
 _SHARED_BYTES, _MOST_SHARED_BYTES, _MAJOR, _MINOR = 8, 97, 75, 76
 
@@ -75,7 +77,8 @@ def _launch(
 @functools.lru_cache(maxsize=256)
 def _load(source: pathlib.Path, words: Sequence[str], architecture: str) -> bytes:
     """The machine code of a kernel for a GPU, compiled unless the user's cache folder has it."""
-    key = "\n".join([_nvrtc_version(), architecture, *words, source.read_text("utf-8")])
+    text = source.read_text("utf-8")
+    key = "\n".join([_nvrtc_version(), architecture, *FLAGS, *words, text])
     name = f"kernel-{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
     kept = compiling.kept_folder()
     if kept:
@@ -109,7 +112,7 @@ def compile_source(
       RuntimeError: with what it says, where it fails.
     """
     nvrtc, program, size = _nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
-    words = [f"--gpu-architecture={architecture}", "-std=c++17", "-default-device", *words]
+    words = [f"--gpu-architecture={architecture}", *FLAGS, *words]
     options = (ctypes.c_char_p * len(words))(*(x.encode() for x in words))
     text = source.read_bytes()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernel.cu", 0, None, None))

@@ -9,6 +9,7 @@ import pytest
 from memobench.checks import schedules as checking
 from memobench.common.errors import UserError
 from memobench.core.cells import cells, from_cells
+from memobench.core.columns import integer
 from memobench.core.run import Run
 from memobench.core.schedule import Schedule
 from memobench.core.spec import kind
@@ -113,6 +114,32 @@ def test_ids_and_cells_hold_a_schedule_as_before_it_was_a_kind(schedule):
     assert "clip" not in Adam().canonical()
 
 
+def test_a_canonical_form_has_the_fields_of_its_schedule_alone():
+    found = Training().canonical()
+    for schedule in ({}, {"schedule": "cosine"}):
+        with pytest.raises(UserError, match="trained has no field 'decay_share'"):
+            Training.from_canonical({**found, **schedule, "decay_share": 0.2})
+    with pytest.raises(UserError, match="schedule='falling' is unknown"):
+        Training.from_canonical({**found, "schedule": "falling"})
+
+
+def test_a_users_schedule_may_compute_in_place_and_not_have_the_methods_columns():
+    @kind("mine")
+    class Mine(Schedule):
+        """A schedule of a user's, whose field is one of a Training, too."""
+
+        epochs: int = integer("of another kind", default=3)
+
+        def fraction(self, time_R, warmup_R):
+            time_R -= warmup_R
+            return np.maximum(time_R, 0)
+
+    checking.require_sound([Mine()])
+    for asked in (Training.canonical, Training.cells):
+        with pytest.raises(UserError, match="epochs is a column of two fields of trained"):
+            asked(Training(schedule=Mine()))
+
+
 @pytest.mark.parametrize("epochs", range(1, 12))
 @pytest.mark.parametrize(
     "schedule", [WSDSchedule(decay_share=0.2), WSDSchedule(decay_share=0.5), CosineSchedule()]
@@ -156,9 +183,13 @@ def test_what_no_schedule_means_is_refused_in_one_line(build, said):
     ("fraction", "said"),
     [
         (None, "has no method fraction"),
-        (lambda time_R, warmup_R: 2 * time_R, "must be between 0 and 1, got 0.0 to 1.96875"),
+        (lambda time_R, warmup_R: 2 * time_R, "must be between 0 and 1, got 0 to 2"),
         (lambda time_R, warmup_R: np.nan * time_R, "must be between 0 and 1, got nan"),
         (lambda time_R, warmup_R: 0.5, "must give one number for each of 64 lanes"),
+        (
+            lambda time_R, warmup_R: np.where(time_R > 0.99, 5, 0),
+            "must be between 0 and 1, got 0 to 5",
+        ),
         (lambda time_R, warmup_R: time_R * time_R[0], "depends on other lanes"),
         (lambda time_R, warmup_R: time_R.fall(), "its code"),
     ],

@@ -195,3 +195,29 @@ def test_programs_are_compiled_for_accelerators_once_until_the_code_asks_for_oth
     assert done.returncode != 0
     assert "- TPU v5e, tiny, 2 runs: 1 sorts" in done.stdout
     assert done.stderr.endswith("1 bars are missed\n")
+
+
+COUNTED = """
+import registers
+from absl import flags
+from memobench.engine import cuda
+def compile_source(source, words, architecture):
+    assert "--ptxas-options=-v" in words
+    n_threads = int(words[-2].removeprefix("-DB="))
+    return b"", f"0 bytes stack frame, {n_threads} bytes spill stores\\nUsed 80 registers" * 2
+cuda.compile_source = compile_source
+registers.main(flags.FLAGS(["registers", "--output=FOLDER"]))
+"""
+
+
+def test_registers_of_kernels_are_counted_for_every_number_of_threads(folder, tmp_path):
+    command = [sys.executable, "-c", COUNTED.replace("FOLDER", str(tmp_path))]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(tmp_path / "registers.csv")
+    assert (table["registers"] == 80).all()
+    assert (table["spilled"] == table["threads"]).all()
+    assert set(table["threads"]) == {256, 128}
+    by_default = table.groupby("models")["default"].first().notna()
+    assert by_default["attention-only, narrow heads"]
+    assert not by_default["attention-only, narrow heads, 4 tokens"]
