@@ -193,7 +193,7 @@ COMPARED = {
     "attention + MLP": (BOTH, ""),
 }
 # Ratios that the figure's axis is marked with.
-_TICKS = (0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.6, 1.8)
+_TICKS = (0.6, 0.7, 0.8, 1, 1.2, 1.4, 1.6, 1.8)
 _SETTING = ["heads", "d_model", "d_head", "n_heads", "d_mlp", "load", "learning_rate"]
 # Of the two whole widths beside a scaled one, those that count, and how pandas finds them.
 WIDTHS: dict[str, Any] = {"the lower": "min", "the upper": "max", "both": ""}
@@ -524,21 +524,23 @@ def _tell_largest(table: pd.DataFrame) -> str:
     """A sentence on the designs in which a side knows most of the largest set that was tried."""
     rows = known_bits(table)
     rows = rows[rows["zipf_exponent"] == EQUAL]
+    largest = rows["load"].max()
+    n_equal = sum(not x.zipf_exponent for x in designs(min(VOCAB_SIZES)))
     of = ["budget", *CHOICES, "side"]
     means = rows.groupby([*of, *_SETTING])["bits_per_parameter"].mean().reset_index()
     best = means.loc[means.groupby(of)["bits_per_parameter"].idxmax()]
     counts = [
         f"at {budget:,} parameters in "
         + enumerate_words(
-            f"{(of_budget.loc[of_budget['side'] == side, 'load'] == max(LOADS)).sum()} ({side})"
+            f"{(of_budget.loc[of_budget['side'] == side, 'load'] == largest).sum()} ({side})"
             for side in (ATTENTION, MLP, BOTH)
         )
         for budget, of_budget in best.groupby("budget")
     ]
     return (
-        f"The largest of the sets is the one of most bits {'; '.join(counts)} of the "
-        f"{len(rows[[*CHOICES]].drop_duplicates())} designs of equal frequencies: of larger ones "
-        "each may know more. All of the table is about these designs."
+        f"The largest of the sets, of {largest:g} bits a parameter, is the one of most bits "
+        f"{'; '.join(counts)} of the {n_equal} designs of equal frequencies: of larger ones each "
+        "may know more. All of the table is about these designs."
     )
 
 
