@@ -9,11 +9,13 @@ brought into one form when a spec is made, so that equal specs have equal ids ho
 spelled.
 """
 
+import collections
 import dataclasses
 import functools
 import importlib
 import importlib.util
 import inspect
+import itertools
 import math
 import pkgutil
 import sys
@@ -151,29 +153,31 @@ class Spec:
 
     def canonical(self) -> dict[str, Any]:
         """The kind's name and every field, as JSON can write them."""
-        values: dict[str, Any] = {}
+        values, flat = {"name": self.name}, []
         for field in fields(type(self)):
             if (value := getattr(self, field.name)) != field.omit:
-                own = field.canonical(value)
-                self._require_apart(own, values)
-                values |= own
-        return {"name": self.name, **values}
+                if isinstance(field, _Flat):
+                    flat.append(field.canonical(value))
+                else:
+                    values[field.name] = _canonical(value)
+        return self._merge([values, *flat]) if flat else values
 
     def cells(self) -> dict[str, Any]:
         """The spec's own columns of a row: those of its fields."""
-        cells: dict[str, Any] = {}
-        for field in fields(type(self)):
-            own = field.cells(getattr(self, field.name))
-            self._require_apart(own, cells)
-            cells |= own
-        return cells
+        return self._merge([field.cells(getattr(self, field.name)) for field in fields(type(self))])
 
-    def _require_apart(self, own: Mapping[str, Any], others: Mapping[str, Any]) -> None:
-        for column in own.keys() & others.keys():
+    def _merge(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        """One of all parts. Raises UserError for a column that two of them have."""
+        found: dict[str, Any] = {}
+        for own in parts:
+            found |= own
+        if len(found) < sum(map(len, parts)):
+            counts = collections.Counter(itertools.chain.from_iterable(parts))
             raise UserError(
-                f"{column} is a column of two fields of {self.name}; rename yours, or give it "
-                "column='another_name'"
+                f"{counts.most_common(1)[0][0]} is a column of two fields of {self.name}; rename "
+                "yours, or give it column='another_name'"
             )
+        return found
 
     @classmethod
     def check_kind(cls) -> None:
@@ -458,9 +462,6 @@ class _Field:
         """The keys that the field may have in a canonical form."""
         del found
         return [self.name]
-
-    def canonical(self, value: Any) -> dict[str, Any]:
-        return {self.name: _canonical(value)}
 
     def from_canonical(self, found: Mapping[str, Any]) -> Any:
         return found.get(self.name, self.omit)
