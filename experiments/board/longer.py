@@ -3,7 +3,7 @@
 The designs of most steps of `board/design`, trained four times as long: each is compared with
 itself. Sets are those that count there, but the smallest, which nobody knows most of.
 
-Expected: all sides know more, and attention over MLP stays.
+Expected: all sides know more, and attention over MLP stays. (At 512 parameters none knows more.)
 
     memobench run board/longer
     memobench report board/longer
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _FACTOR = 4
 # The sides whose bits per parameter are shown, by what of COMPARED is added to those of the MLP.
 _BITS = {"MLP": "", "attention alone": "attention alone", "attention + MLP": "attention + MLP"}
+
+_NAMES = (*(f"{x} / MLP" for x in design.COMPARED), *(f"{x}, bits per parameter" for x in _BITS))
 
 
 def runs(budgets: Iterable[int]) -> Iterator[Run]:
@@ -85,7 +87,9 @@ def summarize(found: pd.DataFrame) -> pd.DataFrame:
     """
     least, *_, most = steps_of(found)
     rows = []
-    for (budget, name), of in found.groupby(["budget", "name"], sort=False):
+    groups = dict(iter(found.groupby(["budget", "name"])))
+    for budget, name in sorted(groups, key=lambda group: (group[0], _NAMES.index(group[1]))):
+        of = groups[budget, name]
         texts = {f"{steps:,} steps": _interval(of[steps]) for steps in (least, most)}
         row = {"budget": f"{budget:,}", "": name, "designs": len(of)}
         rows.append(row | texts | {"change": _interval(of[most] - of[least])})
