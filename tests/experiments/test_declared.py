@@ -17,6 +17,7 @@ from memobench.engine import batches
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.blocks.figure import Groups
 from memobench.experiments.board.design import Effects
+from memobench.experiments.board.longer import Changes
 from memobench.experiments.board.peak import Peaks
 from memobench.experiments.capacity.exposure_figure import Exposure
 from memobench.experiments.capacity.scaling_figure import Scaling
@@ -180,18 +181,19 @@ def test_every_experiment_is_well_declared(experiment, preset):
     assert len(set(names)) == len(names)
     # The board measures, whatever was said; others without claims draw what was found elsewhere.
     figure = experiment.figure
-    measures = isinstance(figure, (Effects, Peaks, Shapes, Typical))
+    measures = isinstance(figure, (Changes, Effects, Peaks, Shapes, Typical))
     assert names or measures or (isinstance(figure, Scaling) and figure.guides)
     table = pd.DataFrame([cells(run) for run in runs])
     trained = table[table["method"] == "trained"]
-    if not trained.empty and not isinstance(figure, Effects):  # Its intervals are over designs.
+    # Their intervals are over designs.
+    if not trained.empty and not isinstance(figure, (Changes, Effects)):
         assert trained["seed"].nunique() >= claims.MIN_SEEDS
     # How long an annealing takes depends on the number of examples.
     trained = trained[trained["protocol"] != "annealed"]
     # What training adds to a construction is compared at equal steps.
     compares = (table["method"] == "constructed").any()
     # Capacities are compared at the steps of their sources.
-    compares |= isinstance(experiment.figure, (Effects, Exposure, Groups, Scaling, Typical))
+    compares |= isinstance(figure, (Changes, Effects, Exposure, Groups, Scaling, Typical))
     if not trained.empty and not compares:
         assert set(trained["protocol"]) <= {"published", "exact"}
         # Every conclusion is repeated with twice the steps.
