@@ -25,6 +25,7 @@ import functools
 import hashlib
 import itertools
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -106,11 +107,15 @@ def main(argv: Sequence[str]) -> None:
     rows = Rows(output / "accelerators.jsonl", {"jax": about["jax"]}, MINUTES.value)
     found, without = [], []
     for target, program, n in dict.fromkeys(_list_wanted()):
-        why = _too_large(target, program, n)
-        if not why and (row := row_of(rows, target, program, n)):
+        why, row = _too_large(target, program, n), None
+        try:
+            row = None if why else row_of(rows, target, program, n)
+            why = why or "not compiled yet: the same command goes on"
+        except jax.errors.JaxRuntimeError as error:
+            why = re.sub(r"^\S+: (E\d+: )?|\. .*", "", str(error).splitlines()[0])
+        if row:
             found.append(row)
         else:
-            why = why or "not compiled yet: the same command goes on"
             without.append(f"- {hardware.TARGETS[target].name}, {program}, {int(n):,} runs: {why}.")
     found.sort(key=_place)
     table = pd.DataFrame([_format_row(row) for row in found])
