@@ -17,7 +17,7 @@ from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024 import common
 from memobench.experiments.mahdavi2024.claims import levels_off, never_falls
 from memobench.experiments.mahdavi2024.common import Sets
-from memobench.report.figure import Figure
+from memobench.experiments.mahdavi2024.figure import Ranked
 
 QUICK = Sets(random=(600, 1_000), shared=(300, 500), classes=20)
 WIDTHS = (*range(10, 61, 5), 64)
@@ -72,7 +72,7 @@ EXPERIMENTS = (
         ),
         left_out="d = 16, n = 8, H = 8 and hundreds of examples in place of d = 64, n = 32, H = 30 "
         "and thousands; 4,000 steps of 64 examples; 5 seeds of 6",
-        figure=Figure(x="d_head", hue="n_examples", y="known"),
+        figure=Ranked(x="d_head", hue="n_examples", y="known"),
         claims=(GROWS_WITH_HEAD_DIMENSION, LEVELS_OFF, common.ABOVE_THE_THEOREM),
         notes=common.NOTES,
     ),

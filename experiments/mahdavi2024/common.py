@@ -21,10 +21,10 @@ from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024.claims import never_falls
+from memobench.experiments.mahdavi2024.figure import Ranked
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.numerics.metrics import SCALAR_TOLERANCE
-from memobench.report.figure import Figure
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.theory import THEOREM_1
 
@@ -206,7 +206,7 @@ def against_heads(kind: str, quick: Sets, full: Sets, trend: Mapping[str, int]) 
         ),
         left_out="d = 16, n = 8 and hundreds of examples in place of d = 64, n = 32 and thousands; "
         "H to 8 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
-        figure=Figure(x="n_heads", hue="n_examples", y="known"),
+        figure=Ranked(x="n_heads", hue="n_examples", y="known"),
         claims=(LINEAR_IN_HEADS, ABOVE_THE_THEOREM),
         notes=REGRESSION_NOTES if full.classes is None else NOTES,
     )
@@ -230,7 +230,7 @@ def against_length(kind: str, quick: Sets, full: Sets, trend: Mapping[str, int])
         ),
         left_out="d = 16, H = 4 and hundreds of examples in place of d = 64, H = 20 and thousands; "
         "n to 12 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
-        figure=Figure(x="context_length", hue="n_examples", y="known"),
+        figure=Ranked(x="context_length", hue="n_examples", y="known"),
         claims=(MONOTONE_IN_CONTEXT, ABOVE_THE_THEOREM),
         notes=REGRESSION_NOTES if full.classes is None else NOTES,
     )

@@ -18,8 +18,8 @@ from memobench.claims import Claim
 from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024 import common
 from memobench.experiments.mahdavi2024.claims import never_falls
+from memobench.experiments.mahdavi2024.figure import Ranked
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
-from memobench.report.figure import Figure
 
 LAYERS = (1, 2, 3, 4)
 
@@ -60,7 +60,7 @@ EXPERIMENT = Experiment(
     },
     left_out="d = 16, n = 8, H = 4 and 1,000 examples in place of d = 64, n = 32, H = 20 and "
     "thousands; random contexts; the fourth layer; 2,000 steps of 64 examples; 5 seeds of 6",
-    figure=Figure(x="n_layers", hue="residual", y="known", bounds=False),
+    figure=Ranked(x="n_layers", hue="residual", y="known", bounds=False),
     claims=(_grows(residual=False), _grows(residual=True)),
     notes=common.NOTES,
 )

@@ -1,6 +1,7 @@
-"""The picture of saturation, the largest attention weight of every head on every example."""
+"""Figures of annealed runs, whose pages list ranks, and the picture of saturation."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,19 +9,64 @@ import pandas as pd
 
 from memobench.common import notation
 from memobench.experiment import Drawing, Experiment
+from memobench.report import tables
 from memobench.report.drawing import subplots
+from memobench.report.figure import Figure
 from memobench.theory import SATURATED_ATTENTION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawn
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ranked(Figure):
+    """A figure whose page lists the ranks of annealed runs."""
+
+    def sections(self, table: pd.DataFrame) -> list[str]:
+        """See `Drawing`."""
+        return [*super().sections(table), *list_ranks(table)]
+
+
+def list_ranks(table: pd.DataFrame) -> list[str]:
+    """The section on ranks of a page, empty where no run has them."""
+    table = table[table["attention_rank"].notna()]
+    if table.empty:
+        return []
+    keys = ["contexts", "n_examples", "residual", "n_layers", "promised"]
+    groups: Any = table.groupby(keys, dropna=False)
+    found = [
+        {
+            **dict(zip(keys, key, strict=True)),
+            "streams": ", ".join(map(_range, zip(*of_group["stream_ranks"], strict=True))),
+            "attention": _range(of_group["attention_rank"]),
+        }
+        for key, of_group in groups
+    ]
+    return [
+        "## Ranks",
+        "Of the T vectors that enter each layer at the query (`streams`), and of the T × H·n "
+        "weights of the last layer from the query (`attention`), in float64 at the weights of "
+        "least loss; a range where seeds differ. `attention` is at most H·(n − 1) + 1, for the "
+        "weights of a head add up to one. `promised` is the theorem's number.",
+        tables.markdown(pd.DataFrame(found).astype({"residual": str}), {}),
+    ]
+
+
+def _range(values: Iterable[float]) -> str:
+    values = [int(value) for value in values]
+    return f"{min(values)}" + (f" to {max(values)}" if max(values) > min(values) else "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Picture(Drawing):
     """The examples that each head serves, for runs with saturation; a panel for every size."""
 
-    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Figure":
+    def sections(self, table: pd.DataFrame) -> list[str]:
+        """See `Drawing`: ranks."""
+        return list_ranks(table)
+
+    def draw(self, experiment: "Experiment", preset: str, table: pd.DataFrame) -> "Drawn":
         """See `Drawing`; two panels for every size.
 
         Left, for the first seed whose weights are in the folder: rows are heads, columns examples,

@@ -20,9 +20,9 @@ from memobench.claims import Claim
 from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.mahdavi2024 import common
+from memobench.experiments.mahdavi2024.figure import Ranked
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
-from memobench.report.figure import Figure
 from memobench.tasks.labelled_contexts import LabelledContexts
 from memobench.theory import THEOREM_1
 
@@ -70,7 +70,7 @@ EXPERIMENT = Experiment(
     },
     left_out="d = 16, n = 8 in place of d = 64, n = 32; H = 4 and 8 in place of 4 and 20; "
     "8,000 steps of 64 examples in place of 50,000 of 256; 5 seeds of 6",
-    figure=Figure(x="load", hue="n_heads"),
+    figure=Ranked(x="load", hue="n_heads"),
     claims=(ALL_UP_TO_THE_BOUND,),
     notes=common.NOTES,
 )

@@ -4,8 +4,7 @@ import contextlib
 import io
 import pathlib
 import tempfile
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -140,7 +139,6 @@ def _page(
         *_published(experiment, table),
         *capacity.section(table),
         *experiment.figure.sections(table),
-        *_ranks(table),
         *constructions.sections(table),
         *_bounds(table),
         "## Cost",
@@ -246,35 +244,6 @@ def _bounds(known: pd.DataFrame) -> list[str]:
         "limit; no run may exceed a limit.",
         tables.markdown(bounds, {"least": 3, "most": 3}),
     ]
-
-
-def _ranks(table: pd.DataFrame) -> list[str]:
-    table = table[table["attention_rank"].notna()]
-    if table.empty:
-        return []
-    keys = ["contexts", "n_examples", "residual", "n_layers", "promised"]
-    groups: Any = table.groupby(keys, dropna=False)
-    found = [
-        {
-            **dict(zip(keys, key, strict=True)),
-            "streams": ", ".join(map(_range, zip(*of_group["stream_ranks"], strict=True))),
-            "attention": _range(of_group["attention_rank"]),
-        }
-        for key, of_group in groups
-    ]
-    return [
-        "## Ranks",
-        "Of the T vectors that enter each layer at the query (`streams`), and of the T × H·n "
-        "weights of the last layer from the query (`attention`), in float64 at the weights of "
-        "least loss; a range where seeds differ. `attention` is at most H·(n − 1) + 1, for the "
-        "weights of a head add up to one. `promised` is the theorem's number.",
-        tables.markdown(pd.DataFrame(found).astype({"residual": str}), {}),
-    ]
-
-
-def _range(values: Iterable[float]) -> str:
-    values = [int(value) for value in values]
-    return f"{min(values)}" + (f" to {max(values)}" if max(values) > min(values) else "")
 
 
 def _configurations(experiment: Experiment, table: pd.DataFrame) -> list[str]:

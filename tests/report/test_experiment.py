@@ -20,7 +20,7 @@ from memobench.common.errors import UserError
 from memobench.core.cells import cells
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
-from memobench.experiments.mahdavi2024.figure import Picture
+from memobench.experiments.mahdavi2024.figure import Picture, Ranked
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.models.gpt import GPT
@@ -316,7 +316,7 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
         title="Labelled",
         presets={"quick": tuple(run for run in runs if run.task.n_classes)},
         left_out="nothing",
-        figure=Figure(x="n_heads", hue="n_examples", y="known"),
+        figure=Ranked(x="n_heads", hue="n_examples", y="known"),
     )
     text = page.write(experiment, "quick", classifiers, tmp_path)
     assert "8 of 8 runs are here" in text
