@@ -1,7 +1,9 @@
-"""The contract of schedules: how a learning rate goes from its first to its final value."""
+"""The contract of schedules: how a rate warms up, and goes from the first to the final one."""
 
 import dataclasses
 from typing import Any
+
+import numpy as np
 
 from memobench.common.errors import UserError, require
 from memobench.core.spec import Spec
@@ -27,6 +29,16 @@ class Schedule(
         raise UserError(
             f"schedule {self.name} has no method fraction; define fraction(self, time_R, warmup_R)"
         )
+
+    def warm_up(self, epoch_R: Any, epochs_R: Any, warmup_R: Any) -> Any:
+        """The factor of the rates in the warm-up, which rises linearly to 1 and stays there.
+
+        Args:
+          epoch_R: the epoch that each lane is in, from 0.
+          epochs_R: how many it takes.
+          warmup_R: share of them in which the rate rises.
+        """
+        return np.minimum(1, (epoch_R + 1) / (1 + warmup_R * epochs_R))
 
     def check_epochs(self, epochs: int) -> None:
         """Raises UserError where in so many epochs the rate never goes as the schedule says."""

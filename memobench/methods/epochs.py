@@ -58,12 +58,12 @@ class RatesOfLanes:
 
     def compute(self, epoch_R: Any) -> Any:
         """rate_R of an epoch, constant within it; the last is reached after the last of them."""
-        time_R, fraction_R = epoch_R / self._epochs_R, np.zeros(len(self._epochs_R))
-        for schedule, is_its_R in self._lanes.items():
-            own = time_R[is_its_R], self._warmup_R[is_its_R]
-            fraction_R[is_its_R] = schedule.fraction(*own)
-        rising_R = np.minimum(1, (epoch_R + 1) / (1 + self._warmup_R * self._epochs_R))
-        return rising_R * (self._first_R + (self._last_R - self._first_R) * fraction_R)
+        time_R, warmup_R = epoch_R / self._epochs_R, self._warmup_R
+        fraction_R, factor_R = np.zeros((2, len(time_R)))
+        for schedule, own in self._lanes.items():
+            fraction_R[own] = schedule.fraction(time_R[own], warmup_R[own])
+            factor_R[own] = schedule.warm_up(epoch_R[own], self._epochs_R[own], warmup_R[own])
+        return factor_R * (self._first_R + (self._last_R - self._first_R) * fraction_R)
 
 
 @dataclasses.dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Feed-forward blocks: hidden neurons whose output is added to the stream, by position.
+"""Feed-forward blocks and their activations: hidden neurons that add to the stream, by position.
 
 Plain ones have two matrices, gated ones three (Shazeer 2020), none has biases:
 
