@@ -4,7 +4,8 @@ A set that is too small holds few bits, and on one that is too large training se
 the model can hold. The most lies between, at a size that differs from model to model, and so does
 the best learning rate.
 
-The board ranks by it, of runs of one grid: the task and the method of each budget.
+The board ranks by it, of runs of one grid: the task and the method of each budget, and at least so
+many label tables.
 
 Shape letters: J set sizes, R learning rates, T label tables.
 """
