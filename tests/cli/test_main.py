@@ -111,29 +111,31 @@ def test_windows_is_refused_in_a_line(monkeypatch):
         assert_one_line(error.value)
 
 
+def _run_code(code: str) -> str:
+    """The output of a process of its own, which runs code with the command line as `cli`."""
+    code = f"import sys; from memobench.cli import main as cli\n{code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_help_imports_nothing_that_takes_long():
-    code = "import sys; from memobench.cli import main as cli\n"
-    code += "sys.argv = ['memobench', '--help']\n"
+    code = "sys.argv = ['memobench', '--help']\n"
     code += "try: cli.main()\n"
     code += "except SystemExit: pass\n"
     code += "assert not {'jax', 'pandas', 'numpy'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "memobench COMMAND --help" in done.stdout
+    assert "memobench COMMAND --help" in _run_code(code)
 
 
 def test_a_mistake_is_found_before_any_work():
     """In the command itself, before what plans and makes runs is imported."""
-    code = "import sys; from memobench.cli import main as cli\n"
-    code += "for wrong in ('--results=/dev/null/none', '--on=rai'):\n"
+    code = "for wrong in ('--results=/dev/null/none', '--on=rai'):\n"
     code += "    sys.argv = ['memobench', 'run', 'dana2025/heads', wrong]\n"
     code += "    try: cli.main()\n"
     code += "    except SystemExit as end: print(end)\n"
     code += "late = {f'memobench.runtime.{name}' for name in ('sweep', 'worker')}\n"
     code += "assert not set(sys.modules) & late"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    folder, place = done.stdout.splitlines()
+    folder, place = _run_code(code).splitlines()
     assert folder.startswith("memobench: results='/dev/null/none' cannot be written")
     assert place.startswith("memobench: on='rai' needs processes=N")
 
