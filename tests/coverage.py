@@ -25,7 +25,7 @@ from memobench.experiments.blocks import claims as groups
 from memobench.experiments.dana2025 import family_claims as families
 from memobench.experiments.dana2025 import growth_claims as growth
 from memobench.methods.peak import Peak
-from memobench.report import tables
+from memobench.report import peak_answer, tables
 from memobench.store.published import published
 from memobench.store.rows import configuration, parse_list
 
@@ -388,6 +388,56 @@ def ranked(repetitions: int) -> str:
     )
 
 
+def compared(repetitions: int) -> str:
+    """A table of how often intervals of the answer's peaks, and of their ratio, have the truth.
+
+    The best attention alone and the best MLP of every budget are measured again on as many label
+    tables, with the means and the covariances of sizes and rates that were published. Of all
+    trainings a share fails, and knows a fifth.
+    """
+    runs = published("board/peak").set_index("run_id")
+    lines = []
+    for budget, best in peak_answer.find_best(peak_answer.name_peaks(runs.reset_index())).items():
+        entries = []
+        for side in capacity_summary.SIDES[:2]:
+            run = runs.loc[best[side]["run_id"]]
+            name = next(iter(from_cells(run).method.row_columns()))
+            entries.append(np.array(parse_list(run[name]), float) / run["n_params"])
+        cells: list[Any] = [f"{budget:,}", entries[0].shape[-1]]
+        for shares in ((0.0, 0.0), (0.05, 0.05), (0.0, 0.05)):
+            random, covered = np.random.default_rng(budget), np.zeros(3)
+            truths = [
+                (1 - 0.8 * share) * x.mean(axis=-1).max()
+                for x, share in zip(entries, shares, strict=True)
+            ]
+            truths.append(truths[0] / truths[1])
+            for _ in range(repetitions):
+                found = [
+                    peak.peak(_measure_again(x, share, random)).estimate
+                    for x, share in zip(entries, shares, strict=True)
+                ]
+                found.append(peak.ratio(*found))
+                covered += [x.low <= true <= x.high for x, true in zip(found, truths, strict=True)]
+            kept = covered[2:] if shares[0] < shares[1] else covered
+            cells += [f"{x:.2f}" for x in kept / repetitions]
+        lines.append(cells)
+    of = ("attention alone", "MLP", "ratio")
+    columns = ["parameters", "label tables", *of, *(f"{x}, 5% fail" for x in of)]
+    columns.append("ratio, 5% of the MLP's fail")
+    return tables.markdown(pd.DataFrame(lines, columns=columns), {})
+
+
+def _measure_again(
+    value_JxRxT: np.ndarray, share: float, random: np.random.Generator
+) -> np.ndarray:
+    """Values on new tables, normal and with the same covariances, of which a share fails."""
+    n_tables = value_JxRxT.shape[-1]
+    mean_JxRx1 = value_JxRxT.mean(axis=-1, keepdims=True)
+    weight_TxT = random.normal(size=(n_tables, n_tables)) / np.sqrt(n_tables - 1)
+    new_JxRxT = mean_JxRx1 + (value_JxRxT - mean_JxRx1) @ weight_TxT
+    return new_JxRxT * np.where(random.random(value_JxRxT.shape) < share, 0.2, 1.0)
+
+
 def _draw_again(value_JxRxT: np.ndarray, random: np.random.Generator) -> np.ndarray:
     n_tables = value_JxRxT.shape[-1]
     return value_JxRxT[..., random.integers(n_tables, size=n_tables)]
@@ -499,6 +549,14 @@ fail, and the mean is taken for higher than it is:
 
 {failing}
 
+## Peaks
+
+How often the intervals of the answer have the truth ({repetitions:,} simulated cases each), as the
+published entries spread over label tables and settings, and if moreover of all their trainings one
+in twenty fails, and knows a fifth:
+
+{compared}
+
 ## Ranks
 
 How often the board tells equal entries apart ({boards} simulated boards each), if label tables of
@@ -522,6 +580,7 @@ def main(repetitions: int = 2000) -> None:
         repetitions=repetitions,
         fitted=repetitions // 8,
         failing=failing(repetitions),
+        compared=compared(repetitions),
         boards=repetitions // 10,
         ranked=ranked(repetitions // 10),
         # No table for 0 or 1, which is for the tests: no mean of ours is of such values.

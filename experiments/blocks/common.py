@@ -51,6 +51,7 @@ def claim_ratio(
     second: str,
     measure: claims.Measure,
     source: str = EXPECTED,
+    made_for: str = "",
 ) -> Claim:
     """The claim that the ratio of a group to another lies in a region."""
     relation = RELATIONS.get(region, f"at most {region[1]:.2g} times")
@@ -63,4 +64,5 @@ def claim_ratio(
         source=source,
         value=1 if region == EQUAL else None,
         test=claims.compare_best(groups, first, second, region, measure),
+        made_for=made_for,
     )

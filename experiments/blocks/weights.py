@@ -95,6 +95,7 @@ def _experiment(
 
 
 _GATES = "Allen-Zhu & Li 2024, arXiv 2404.05405"
+_GPTS = "GPTs of millions of parameters"
 
 EXPERIMENTS = (
     _experiment(
@@ -107,8 +108,8 @@ EXPERIMENTS = (
             "GEGLU": {"activation": "geglu"},
             "bilinear": {"activation": "bilinear"},
         },
-        ("SwiGLU", (0.0, 1 / 1.3), "plain", FEW, _GATES),
-        ("SwiGLU", EQUAL, "plain", MANY, _GATES),
+        ("SwiGLU", (0.0, 1 / 1.3), "plain", FEW, _GATES, _GPTS),
+        ("SwiGLU", EQUAL, "plain", MANY, _GATES, _GPTS),
         *(
             (gated, MORE, "plain", MANY)
             for gated in ("SwiGLU", "GEGLU", "bilinear", "relu squared")

@@ -434,6 +434,11 @@ class Effects(Drawing):
                 "What the ratios are if of the two whole widths beside a scaled one only the lower "
                 "or only the upper is trained.",
                 tables.markdown(_format_widths(table), {}),
+                "### Single designs",
+                "Attention alone over the MLP in each design, with the interval that label tables "
+                "and initial weights alone give it: Student's, of a spread that all designs of a "
+                "budget share, as two tables each are too few for one. – where a training failed.",
+                tables.markdown(_format_designs(by_budget), {}),
             ]
         return found
 
@@ -475,12 +480,15 @@ def headline(table: pd.DataFrame) -> str:
         for widths in WIDTHS
     }
     designs = format_range([every["designs"] for every, _, _ in found["both"]], "d")
-    budgets = enumerate_words(f"{budget:,}" for budget in split_budgets(ratios(table)))
+    budgets = format_range([*split_budgets(ratios(table))], ",d")
     ratio, both = (format_range([each[i]["ratio"] for each in found["both"]]) for i in (0, 2))
     among = format_range([each["ratio"] for of in found.values() for each, _, _ in of])
+    single = np.exp(ratios(table)["attention alone"].dropna())
+    by_labels = [math.expm1(spread(x)[1]) for x in split_budgets(ratios(table)).values()]
     return (
-        f"In {designs} other designs at {budgets} attention alone knows {ratio} times ({among} by "
-        f"tried widths), attention + MLP {both}."
+        f"In {designs} other designs at {budgets} attention alone averages {ratio} ({among} with "
+        f"other widths; singly {single.min():.2f} to {single.max():.2f}, labels explain "
+        f"{format_range(by_labels, '.0%')}), attention + MLP {both}."
     )
 
 
@@ -518,6 +526,23 @@ def _format_parts(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         for budget, log_ratio in split_budgets(of_part).items()
     ]
     return pd.DataFrame(rows).sort_values("n", kind="stable", ignore_index=True).drop(columns="n")
+
+
+def _format_designs(by_budget: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
+    """A row for each design, with the ratio of attention alone to the MLP."""
+    rows = []
+    for budget, log_ratio in by_budget.items():
+        n_designs = int(log_ratio["noise"].count())
+        # Two tables leave one degree of freedom in each design.
+        quantile = float(scipy.stats.t.ppf(0.975, n_designs * (TABLES - 1)))
+        half = quantile * spread(log_ratio)[1]
+        for row in log_ratio.to_dict("records"):
+            value = row["attention alone"]
+            ends = np.exp([value, value - half, value + half])
+            shown = "–" if math.isnan(value) else "{:.2f} [{:.2f}, {:.2f}]".format(*ends)
+            choices = {CHOICES[name]: row[name] for name in CHOICES}
+            rows.append({"budget": f"{budget:,}", **choices, "attention alone / MLP": shown})
+    return pd.DataFrame(rows)
 
 
 def _tell_largest(table: pd.DataFrame) -> str:

@@ -31,7 +31,7 @@ from memobench.methods.thresholds import FAILING
 from memobench.report import tables
 from memobench.report.answer import WIDE
 from memobench.report.drawing import key, legend, subplots
-from memobench.report.peak_answer import compare, estimate, find_best, name_peaks
+from memobench.report.peak_answer import compare, estimate, find_best, name_peaks, overfull_ratio
 from memobench.report.style import styles_of
 
 if TYPE_CHECKING:
@@ -173,12 +173,11 @@ def ratios(found: pd.DataFrame) -> list[str]:
     lines = []
     attention, mlp, _ = capacity_summary.SIDES
     for budget, best in find_best(found).items():
-        rows = found[found["budget"] == budget]
-        at_budget = [rows["of_budget"][rows["side"] == side].max() for side in (attention, mlp)]
         line = (
             f"At {budget:,} parameters the best attention alone holds "
             f"{_format_ratio(best[attention], best[mlp])} times the bits of the best MLP, each at "
-            f"its best size of set; on sets of {budget:,} {at_budget[0] / at_budget[1]:.2f} times"
+            f"its best size of set; on sets of {budget:,} "
+            f"{overfull_ratio(found, budget):.2f} times"
         )
         if WIDE in best:
             line += f". With wide heads it holds {_format_ratio(best[WIDE], best[mlp])} times"

@@ -73,8 +73,9 @@ def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
             test=attention_over_mlp(exposures, region, measure),
             across_steps=True,
             variants=(variant,),
+            made_for=made_for,
         )
-        for name, statement, source, exposures, region, value in (
+        for name, statement, source, exposures, region, value, made_for in (
             (
                 "attention equals MLP at many exposures",
                 "After 1,024 exposures attention holds as much as an MLP, within a tenth",
@@ -82,6 +83,7 @@ def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
                 1024,
                 EQUAL,
                 1,
+                "",
             ),
             (
                 "attention equals MLP in the limit",
@@ -90,6 +92,7 @@ def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
                 16384,
                 EQUAL,
                 1,
+                "",
             ),
             (
                 "attention falls behind at few exposures",
@@ -98,6 +101,7 @@ def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
                 64,
                 (-math.inf, 2 / 3),
                 None,
+                "GPTs of millions of parameters, in passes of minibatches",
             ),
             (
                 "attention is half as good",
@@ -106,6 +110,7 @@ def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
                 1024,
                 (0.4, 0.6),
                 0.5,
+                "adapters of large pretrained models",
             ),
         )
     )

@@ -115,16 +115,6 @@ _CLAIMS = (
         test=claims.restrict(scaling_claims.exchange((0.15, 0.4)), n_heads=range(FEWEST, 33)),
         across_steps=True,
     ),
-    Claim(
-        name="0.15 facts per parameter",
-        statement="The smallest memory that knows 99% of the facts stores 0.15 facts per "
-        "parameter, within a quarter (the paper: a line through a cloud of sizes, and no claim on "
-        "one).",
-        source=f"memobench, after {SOURCE}",
-        value=0.15,
-        test=scaling_claims.greatest_density((0.1125, 0.1875)),
-        across_steps=True,
-    ),
 )
 _NOTES = (
     "Facts known are corrected for guessing among the answers of a relation. At every size "

@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from memobench.analysis.seeds import half_width
 from memobench.analysis.statistics import (
-    MIN_SEEDS,
     Means,
     bootstrap_means,
     divide_or,
@@ -18,19 +16,17 @@ from memobench.analysis.statistics import (
     power,
     profile,
 )
-from memobench.claims.claim import UNDECIDED, Finding, Test
+from memobench.claims.claim import Finding, Test
 from memobench.claims.evidence import (
     Region,
     Statistic,
     conclude,
     conclude_groups,
-    decide,
     format_estimate,
     format_number,
     report_too_few,
     statistic_of,
 )
-from memobench.numerics.metrics import NEARLY
 
 Value = Callable[[pd.DataFrame], pd.Series]
 # Exponents of steps by which a limit may be approached. Slower approaches cannot be told from
@@ -197,24 +193,6 @@ def exchange(region: Region) -> Test:
         # Where neurons add nothing, an attention parameter is worth any number of theirs.
         ratio_B = divide_or(by_attention_B, by_mlp_B, np.inf)
         return conclude([statistic_of("attention over MLP", ratio_B, region, means.seeds, details)])
-
-    return test
-
-
-def greatest_density(region: Region) -> Test:
-    """Facts over the parameters of the smallest memory that knows 99% of them, mean over seeds."""
-
-    def test(table: pd.DataFrame) -> Finding:
-        known = table[(table["status"] == "ok") & (table["accuracy"] >= NEARLY)]
-        least = known.groupby("seed")["n_params_memory"].min()
-        if len(least) < max(MIN_SEEDS, table["seed"].nunique()):
-            return report_too_few("a memory that knows nearly all facts, for each of three seeds")
-        densities = table["n_examples"].iloc[0] / least
-        mean, half = float(densities.mean()), half_width(densities)
-        sizes = ", ".join(map(str, least))
-        text = f"facts per parameter {format_number(mean)}, of memories with {sizes}"
-        verdict = UNDECIDED if math.isnan(half) else decide(mean - half, mean + half, region)
-        return Finding(verdict, f"{text} parameters", mean, mean - half, mean + half, region)
 
     return test
 

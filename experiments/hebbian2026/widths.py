@@ -189,17 +189,18 @@ GROUPS = {name: tuple(dict.fromkeys((*QUICK[name], *PAPER[name]))) for name in Q
 REGIONS = {(GRADIENT, FITTED): (6.0, 10.0), (FITTED, KERNEL): (10.0, 104.0)}
 
 
-def _ratio(low: Way, high: Way, d_model: tuple[int, ...], at: str, source: str) -> Claim:
+def _ratio(low: Way, high: Way, d_model: tuple[int, ...], at: str, made_for: str = "") -> Claim:
     least, most = REGIONS[low, high]
     test = ratio(GROUPS, high.name, low.name, (least, most))
     return Claim(
         name=f"{high.name} over {low.name}, {at}",
         statement=f"Where all is known W of {high.name} is {least:g} to {most:g} times that of "
         f"{low.name}, at every F ({at}).",
-        source=source,
+        source=SOURCE,
         test=claims.restrict(test, d_model=d_model),
         across_steps=True,
         across_variants=True,
+        made_for=made_for,
     )
 
 
@@ -253,10 +254,10 @@ EXPERIMENT = Experiment(
     "d = 32, and outer products of 8,192 neurons",
     figure=Widths(groups=GROUPS),
     claims=(
-        _ratio(GRADIENT, FITTED, THEIR_WIDTHS, "d from 64", SOURCE),
-        _ratio(GRADIENT, FITTED, (32,), "d = 32", f"{SOURCE}, which begins at d = 64"),
-        _ratio(FITTED, KERNEL, THEIR_WIDTHS, "d from 64", SOURCE),
-        _ratio(FITTED, KERNEL, (32,), "d = 32", f"{SOURCE}, which begins at d = 64"),
+        _ratio(GRADIENT, FITTED, THEIR_WIDTHS, "d from 64"),
+        _ratio(GRADIENT, FITTED, (32,), "d = 32", "widths from 64 on"),
+        _ratio(FITTED, KERNEL, THEIR_WIDTHS, "d from 64"),
+        _ratio(FITTED, KERNEL, (32,), "d = 32", "widths from 64 on"),
         *(_exponent(way) for way in (GRADIENT, FITTED, RANDOM)),
         _wall(
             "a wall for outer products",

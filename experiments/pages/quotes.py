@@ -8,10 +8,11 @@ A page has `<!-- NAME -->` before and `<!-- /NAME -->` behind what is written; Q
 import collections
 import functools
 import itertools
+import math
 import pathlib
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
@@ -34,7 +35,7 @@ def _answer() -> str:
     """The answer at the best size of set, then on large sets and over other designs."""
     sentences = (
         peak_answer.answer(_read_peaks()),
-        answer.compare_large_sets(published("board/typical")),
+        answer.compare_learned_sets(published("board/typical")),
         design.headline(published("board/design")),
     )
     return textwrap.fill(" ".join(sentences), 127, break_on_hyphens=False)
@@ -99,17 +100,32 @@ def _peaks() -> str:
 
 
 def _effort() -> str:
-    """Shapes that were tried for each side at each budget."""
-    rows, known = [], {*published("board/shapes")["run_id"]}
+    """Shapes that were tried for each side at each budget, and what the best of fewer knows."""
+    rows, runs = [], published("board/shapes").set_index("run_id")
+    bits = runs["bits"] / runs["n_params"]
     for budget in (256, 512, 1024, 2048, 4096, 8192):
         declared = (shapes.runs([budget], of) for of in shapes.SHAPES.values())
-        tried = collections.Counter(
-            run.architecture.side[0]
-            for run in itertools.chain.from_iterable(declared)
-            if run.run_id in known
-        )
-        rows.append({"parameters": f"{budget:,}"} | {side: tried[side] for side in SIDES})
+        tried = collections.defaultdict[str, list[float]](list)
+        for run in itertools.chain.from_iterable(declared):
+            if run.run_id in bits:
+                tried[run.architecture.side[0]].append(bits[run.run_id])
+        fewest = min(len(tried[side]) for side in SIDES)
+        cells = {
+            side: f"{len(tried[side])} ({_best_of(tried[side], fewest) / max(tried[side]):.3f})"
+            for side in SIDES
+        }
+        rows.append({"parameters": f"{budget:,}", **cells})
     return tables.markdown(pd.DataFrame(rows), {})
+
+
+def _best_of(values: Sequence[float], n: int) -> float:
+    """The mean of the best of n of the values, over all choices of n.
+
+    >>> _best_of([1, 2, 3], 2)
+    2.6666666666666665
+    """
+    ways = ((math.comb(i, n - 1), x) for i, x in enumerate(sorted(values)))
+    return sum(n_ways * x for n_ways, x in ways) / math.comb(len(values), n)
 
 
 def _design() -> str:

@@ -29,7 +29,7 @@ from memobench.core.run import Run
 from memobench.core.task import Task
 from memobench.methods.capacity import Capacity
 from memobench.methods.peak import Peak
-from memobench.methods.thresholds import FAILING, Estimate, is_complete
+from memobench.methods.thresholds import FAILING, is_complete
 from memobench.methods.training import Training
 from memobench.store.rows import PROVENANCE, architecture_columns, parse_list
 from memobench.tasks.associations import Associations
@@ -105,7 +105,7 @@ class BoardColumn:
       first: whether pages open with it.
       of_range: whether `_low` and `_high` are beside it.
       is_measure: whether entries are compared by it.
-      failed: the share of failed trainings from which on it is marked.
+      failed: the column of the share of failed trainings, and from which share on it is marked.
     """
 
     name: str
@@ -115,7 +115,7 @@ class BoardColumn:
     first: bool = False
     of_range: bool = False
     is_measure: bool = False
-    failed: float | None = None
+    failed: tuple[str, float] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -138,7 +138,7 @@ class BoardColumn:
         texts = [self._text(cell) for cell in cells]
         known = self.of_range and not pd.isna(cells[1])
         text = f"{texts[0]} [{texts[1]}, {texts[2]}]" if known else texts[0]
-        is_marked = self.failed is not None and row.get("failed", 0) >= self.failed
+        is_marked = self.failed is not None and row.get(self.failed[0], 0) >= self.failed[1]
         return text + FAILED * is_marked
 
     def _text(self, cell: Any) -> str:
@@ -209,7 +209,7 @@ COLUMNS: dict[str, BoardColumn] = {
             f"{FAILING:.0%} of their median",
             3,
             of_range=True,
-            failed=0.1,
+            failed=("failed", 0.1),
         ),
         SetColumn(
             "set_size",
@@ -237,9 +237,11 @@ COLUMNS: dict[str, BoardColumn] = {
             "half_99",
             "half know",
             "associations of which half of the trainings come to know 99%, with 95% interval, "
-            "where board/typical measured it",
+            f"where board/typical measured it; {FAILED} where of its trainings on a set as large "
+            "as the budget a fifth or more fail",
             0,
             of_range=True,
+            failed=("failed_overfull", 0.2),
         ),
         _measure(
             "certified_bits_per_parameter",
@@ -265,6 +267,12 @@ COLUMNS: dict[str, BoardColumn] = {
             "failed",
             "fail",
             f"share of trainings at the peak that know under {FAILING:.0%} of their median",
+            2,
+        ),
+        BoardColumn(
+            "failed_overfull",
+            "fail on overfull sets",
+            "the same of board/typical on a set as large as the budget",
             2,
         ),
         BoardColumn("tables", "tables", "label tables", 0),
@@ -384,7 +392,9 @@ def _training_entries(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]
     measured = measured.drop_duplicates(_SAME)
     records: list[Any] = measured.to_dict("records")
     entries = [row for row in records if track_of(row)]
-    half_known = {_key(row): each for row in records if (each := _estimate_half_known(row))}
+    typical = {
+        _key(row): capacity_summary.summarize_run(row) for row in records if is_of_overfull_set(row)
+    }
     rows = {(row["run_id"], row["by"]): row for row in entries}
     table = pd.DataFrame(entries, columns=runs.columns)
     summaries: list[Any] = peak.peaks(table).to_dict("records")
@@ -394,7 +404,9 @@ def _training_entries(runs: pd.DataFrame) -> Iterator[tuple[_Key, dict[str, Any]
         row |= {name: found[name] for name in ("rank_low", "rank_high", "learning_rate")}
         for end in ("", "_low", "_high"):
             row[f"bits_per_parameter{end}"] = found[f"bits{end}"]
-        row |= zip(COLUMNS["half_99"].names, half_known.get(key, ()), strict=False)
+        if (of_set := typical.get(key)) is not None and "half_99" in of_set:
+            row |= {name: of_set[name] for name in COLUMNS["half_99"].names}
+            row["failed_overfull"] = of_set["failed"] / (of_set["tables"] * of_set["inits"])
         row |= {
             "bits_per_degree_of_freedom": found["bits"] * row["n_params"] / freedom,
             "set_size": found["n_examples"],
@@ -445,10 +457,6 @@ def is_of_overfull_set(row: Mapping[str, Any], training: Training = peak.TRAININ
         and method.training == training
         and method.tables >= peak.LEAST_TABLES
     )
-
-
-def _estimate_half_known(row: Mapping[str, Any]) -> Estimate | None:
-    return capacity_summary.estimate_half_known(row) if is_of_overfull_set(row) else None
 
 
 def _read(row: Mapping[str, Any]) -> Run | None:

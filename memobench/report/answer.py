@@ -56,15 +56,17 @@ def has_answer(table: pd.DataFrame) -> bool:
     return bool(capacity_summary.contests(table))
 
 
-def compare_large_sets(table: pd.DataFrame) -> str:
-    """A sentence on attention alone over MLP on sets of as many examples as parameters."""
+def compare_learned_sets(table: pd.DataFrame) -> str:
+    """A sentence on the largest sets that half of the trainings learn; "" where unknown."""
     compared = capacity_summary.select_complete(
         capacity_summary.contests(table), [_ATTENTION, _MLP]
     )
-    over = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in compared]
+    times = _compare_sets(compared)
+    if not times:
+        return ""
     return (
-        f"On as many pairs as parameters narrow heads know {format_range(over)} times"
-        f"{_sets(compared, 'their')} (up to {compared[-1].budget:,})."
+        f"Half its narrow heads' trainings learn to 99% sets {times} times as large (up to "
+        f"{compared[-1].budget:,})."
     )
 
 
@@ -152,7 +154,7 @@ def _order(contests: Sequence[capacity_summary.Contest]) -> str:
     )
     name = NAMES[first]
     if all(summaries[first]["model"].side[1] == "narrow" for summaries in known):
-        name = f"with narrow heads (fewer dimensions than the model) {name}"
+        name = f"with narrow heads (narrower than the model) {name}"
     return (
         f"{name[0].upper()}{name[1:]} memorizes {'the most' if is_ahead else 'as much as any'}: "
         f"{format_range([_per_parameter(each[first], 'bits').value for each in known])} bits per "
@@ -164,24 +166,23 @@ def _ratio_sentence(contests: Sequence[capacity_summary.Contest], where: str) ->
     """Attention over MLP at budgets with the same forms of both."""
     over = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in contests]
     condition = " with narrow heads" * _has_narrow(contests)
+    times = _compare_sets(contests)
+    sets = f"; the sets that half of its trainings learn to 99% are {times} times as large"
     return (
         f"Attention alone{condition} {where}knows {format_range(over)} times the MLP's bits"
-        f"{_sets(contests)}."
+        f"{sets if times else ''}."
     )
 
 
-def _sets(contests: Sequence[capacity_summary.Contest], whose: str = "its") -> str:
-    """Attention over MLP by the largest sets that fit, where all budgets have them."""
+def _compare_sets(contests: Sequence[capacity_summary.Contest]) -> str:
+    """Attention over MLP by the largest sets that fit, "" unless all budgets have them."""
     known = [_summarize_largest(contest) for contest in contests]
     over = [
         _per_parameter(each[_ATTENTION], "half_99").value
         / _per_parameter(each[_MLP], "half_99").value
         for each in known
     ]
-    if any(math.isnan(each) for each in over):
-        return ""
-    times = format_range(over)
-    return f"; the sets that half of {whose} trainings learn to 99% are {times} times as large"
+    return "" if not over or any(map(math.isnan, over)) else format_range(over)
 
 
 def _where(contests: Sequence[capacity_summary.Contest]) -> str:
@@ -192,7 +193,7 @@ def _where(contests: Sequence[capacity_summary.Contest]) -> str:
 def _width(contests: Sequence[capacity_summary.Contest]) -> str:
     """The cost of heads as wide as the model, where narrower ones were measured."""
     if not _has_narrow(contests):
-        return "Narrow heads (fewer dimensions than the model) are not among these runs."
+        return "Narrow heads (narrower than the model) are not among these runs."
     wide = [(each.wide, each.best[_MLP]) for each in contests if each.wide is not None]
     if not wide:
         return ""

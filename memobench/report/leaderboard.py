@@ -166,7 +166,8 @@ def write(
         at_peak = peak_answer.name_peaks(runs[is_own])
         has_peaks = peak_answer.has_answer(at_peak)
         if has_peaks:
-            said = f"{peak_answer.answer(at_peak)} {answer.compare_large_sets(of_answer)}"
+            sets = answer.compare_learned_sets(of_answer)
+            said = f"{peak_answer.answer(at_peak)} {sets}".strip()
             figure = peak_answer.draw(at_peak, of_answer)
         else:
             said, figure = answer.answer(of_answer), answer.draw(of_answer)

@@ -4,6 +4,7 @@ Each side is its best measured form at a budget, and the cost of heads as wide a
 beside it. All of it follows from runs of Peaks; no sentence is written by hand.
 """
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -11,6 +12,7 @@ import pandas as pd
 from memobench.board import capacity_summary
 from memobench.board.peak import peaks, ratio
 from memobench.board.table import EDGE
+from memobench.common.notation import enumerate_words
 from memobench.core.cells import from_cells
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate
@@ -93,12 +95,13 @@ def answer(found: pd.DataFrame) -> str:
     first, *others = sorted(capacity_summary.SIDES, key=lambda side: -last[side]["bits"])
     name = NAMES[first]
     if all(rows[first]["heads"] == "narrow" for rows in best.values()):
-        name = f"with narrow heads (fewer dimensions than the model) {name}"
+        name = f"with narrow heads (narrower than the model) {name}"
     bits = format_range([rows[first]["bits"] for rows in best.values()])
     over, wide = (
         format_range([compare(rows[side], rows[_MLP]).value for rows in best.values()])
         for side in (_ATTENTION, WIDE)
     )
+    overfull = format_range([overfull_ratio(found, budget) for budget in best])
     order = _tell_undecided(best, first, others)
     if all(row["n_layers"] == 1 for rows in best.values() for row in rows.values()):
         order = f" of one-layer models{order}"
@@ -106,9 +109,20 @@ def answer(found: pd.DataFrame) -> str:
         f"{name[0].upper()}{name[1:]} memorizes the most{order}: {bits} bits per parameter from "
         f"{min(best):,} to {max(best):,} parameters, at best set sizes, after "
         f"{last[_MLP]['steps']:,} full-batch Adam steps. Attention alone with narrow heads knows "
-        f"{over} times the MLP's bits{_tell_undecided(best, _ATTENTION, [_MLP])}, with wide heads "
-        f"{wide} times."
+        f"{over} times the MLP's bits{_tell_undecided(best, _ATTENTION, [_MLP])}, {overfull} on as "
+        f"many pairs as parameters, with wide heads {wide}."
     )
+
+
+def overfull_ratio(found: pd.DataFrame, budget: int) -> float:
+    """Attention alone over MLP in bits of a set as large as the budget, each by its best form.
+
+    Args:
+      found: as `name_peaks` returns it.
+      budget: one that has both.
+    """
+    bits = found[found["budget"] == budget].groupby("side")["of_budget"].max()
+    return float(bits[_ATTENTION] / bits[_MLP])
 
 
 def has_answer(found: pd.DataFrame) -> bool:
@@ -175,11 +189,26 @@ def tabulate(found: pd.DataFrame) -> str:
         for budget, best in find_best(found).items()
     ]
     shown = tables.markdown(pd.DataFrame(rows), {})
-    note = (
-        "The best learning rate or set size is the lowest or highest tried: beyond, it may know "
-        "more."
+    edge = (
+        f"{EDGE} The best learning rate or set size is the lowest or highest tried: beyond, it may "
+        "know more."
     )
-    return f"{shown}\n\n{EDGE} {note}" if EDGE in shown else shown
+    notes = [edge] * (EDGE in shown) + [_tell_ranks(found)]
+    return f"{shown}\n\n{textwrap.fill(' '.join(notes), 127)}"
+
+
+def _tell_ranks(found: pd.DataFrame) -> str:
+    """The budgets at which ranks tell the best attention alone from the best MLP."""
+    told = [
+        f"{budget:,}"
+        for budget, best in find_best(found).items()
+        if min(best[side]["rank_high"] for side in (_ATTENTION, _MLP))
+        < max(best[side]["rank_low"] for side in (_ATTENTION, _MLP))
+    ]
+    where = f"at {enumerate_words(told)} alone" if told else "nowhere"
+    return (
+        f"By ranks, which leave room for rare failures, attention alone and the MLP differ {where}."
+    )
 
 
 def estimate(row: Any) -> Estimate:

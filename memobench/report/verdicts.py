@@ -25,7 +25,9 @@ same with twice the steps. Presets too short to decide anything are left out. Th
 experiment says what the statistic is and in which range the claim is true, has the evidence, names
 the device that measured it, and says how many seeds would decide what is undecided.
 
-Where a claim gives a value, the region around it that counts as true stands behind the interval.
+Where a claim gives a value, it stands behind the interval, with the region around it that counts
+as true and the distance from it, *excluded* where the interval leaves the value out: a claim with a
+margin may hold where its own value is excluded.
 
 Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
 three look decided by chance. {standing}
@@ -128,16 +130,23 @@ def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:
 def estimate_of(row: Mapping[Any, Any]) -> str:
     """A verdict's statistic and interval behind a comma; empty where it has none.
 
-    Behind them the region in which a claim that gives a value counts as true, as it has a margin.
+    Behind them the value that the claim gives, the region in which it counts as true, and the
+    distance from the value, which is excluded if it lies outside the interval.
 
     >>> row = dict(estimate=1.5, low=1.4, high=1.6, claimed=1, least=2 / 3, most=1.5)
-    >>> estimate_of(row), estimate_of(row | {"claimed": ""})
-    (', 1.5 [1.4, 1.6] against 0.667 to 1.5', ', 1.5 [1.4, 1.6]')
+    >>> estimate_of(row)
+    ', 1.5 [1.4, 1.6] against 1 (0.667 to 1.5): +0.5, excluded'
+    >>> estimate_of(row | {"low": 0.9}), estimate_of(row | {"claimed": ""})
+    (', 1.5 [0.9, 1.6] against 1 (0.667 to 1.5): +0.5', ', 1.5 [1.4, 1.6]')
     """
     names = ("estimate", "low", "high", "claimed", "least", "most")
     numbers = [float(f"{pd.to_numeric(row[name], errors='coerce'):.3g}") for name in names]
-    if math.isnan(numbers[1]) or math.isnan(numbers[2]):
-        return ""
     estimate, low, high, claimed, least, most = numbers
-    against = "" if math.isnan(claimed) else f" against {region_text((least, most))}"
-    return f", {estimate:.3g} [{low:.3g}, {high:.3g}]{against}"
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    found = f", {estimate:.3g} [{low:.3g}, {high:.3g}]"
+    if math.isnan(claimed):
+        return found
+    excluded = "" if low <= claimed <= high else ", excluded"
+    region = region_text((least, most))
+    return f"{found} against {claimed:g} ({region}): {estimate - claimed:+.3g}{excluded}"

@@ -59,6 +59,14 @@ def test_our_runs_are_nearly_normal_of_unequal_spread_and_alike_by_seed():
     assert scipy.stats.kurtosis(found.residual_I, fisher=False) < 6
 
 
+def test_intervals_of_the_answers_peaks_have_the_truth_unless_trainings_fail():
+    cells = [row.split(" | ")[2:] for row in coverage.compared(repetitions=200).splitlines()[2:]]
+    covered_BxX = np.array([[float(x.strip(" |")) for x in row] for row in cells])
+    assert covered_BxX[:, :3].min() >= 0.92  # 95% less twice the error of 200 cases.
+    assert covered_BxX[:, 3:5].max() < 0.97  # As docs/intervals.md warns.
+    assert covered_BxX[-2, 3] < 0.6
+
+
 @pytest.mark.parametrize("n", [2, 3, 5, 20])
 def test_the_interval_of_one_mean_is_students(n):
     runs_SxX = np.random.default_rng(n).normal(size=(n, 20))

@@ -119,6 +119,19 @@ def test_designs_in_which_a_training_failed_do_not_count(table):
     assert said.endswith("In 1 more design a training failed; they do not count.")
 
 
+def test_single_designs_share_the_spread_of_label_tables(table):
+    log_ratio = design.ratios(table).head(4).assign(noise=[0.001, 0.003, math.nan, 0.002])
+    log_ratio.loc[log_ratio.index[2], "attention alone"] = math.nan
+    shown = design._format_designs({512: log_ratio})["attention alone / MLP"].tolist()
+    # Student's of three degrees of freedom, of a variance of 0.002.
+    factors = [math.exp(x * 3.182 * math.sqrt(0.002)) for x in (0, -1, 1)]
+    said = [
+        "{:.2f} [{:.2f}, {:.2f}]".format(*(math.exp(value) * x for x in factors))
+        for value in log_ratio["attention alone"]
+    ]
+    assert shown == [*said[:2], "–", said[3]]
+
+
 def test_a_training_that_diverged_knows_nothing_and_others_are_left_out(table):
     rows = table.head(9).copy()
     rows.loc[rows.index[:2], ["status", "loss"]] = ["diverged", math.nan]
@@ -171,8 +184,10 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
     experiment = EXPERIMENTS["board/design"]
     assert "over 36 designs, attention alone holds 1.20" in experiment.figure.answer(table)
     said = design.headline(table)
-    assert said.startswith("In 36 other designs at 512 attention alone knows 1.20 times (1.20 ")
-    *_, by_load, _, _, by_width = experiment.figure.sections(table)
+    assert said.startswith("In 36 other designs at 512 attention alone averages 1.20 (1.20 with ")
+    assert "; singly 1.10 to 1.32, labels explain 0%)" in said
+    *_, by_load, _, _, by_width, _, _, single = experiment.figure.sections(table)
+    assert single.count("\n") == 1 + 36
     assert by_load.count("\n") == 1 + len(design.LOADS)
     assert by_width.count("\n") == 1 + len(design.WIDTHS)
     figure = experiment.figure.draw(experiment, "quick", table)

@@ -1,6 +1,7 @@
 """Rows of the standard board: what they say of runs and weights, and how they are ranked."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -15,6 +16,19 @@ from memobench.models.transformer import MLP
 from memobench.store import results
 from tests.board.test_submissions_own import OWN
 from tests.entries import BOTH, BUDGET, HEADS, NEURONS, build, counted, made, overfull, three
+
+
+def test_sets_that_half_know_are_marked_where_a_fifth_of_the_trainings_fail():
+    texts = []
+    for share in (0.18, 0.2):
+        half = overfull(typical.run(HEADS, BUDGET))
+        bits_KxM = np.array(half["rung_bits"])
+        bits_KxM[:, : math.ceil(share * bits_KxM.shape[1])] *= 0.5
+        half["rung_bits"] = bits_KxM.tolist()
+        rows = build([made(board.run(HEADS, BUDGET), 300.0), half]).to_dict("records")
+        texts.append(board.COLUMNS["half_99"].text(rows[0]))
+        assert rows[0]["failed"] == 0
+    assert [text.endswith(board.FAILED) for text in texts] == [False, True]
 
 
 def test_users_find_the_run_of_an_entry_without_a_module_of_its_own():

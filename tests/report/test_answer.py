@@ -14,7 +14,7 @@ from memobench.store.published import published
 
 ATTENTION, MLP, BOTH = capacity_summary.SIDES
 
-NARROW = "narrow heads (fewer dimensions than the model)"
+NARROW = "narrow heads (narrower than the model)"
 
 
 @pytest.fixture(scope="module")
@@ -155,10 +155,11 @@ def test_the_answer_is_short(board):
     assert len(answer.answer(board).split()) <= 105
 
 
-def test_large_sets_are_compared_at_all_budgets(board):
-    said = answer.compare_large_sets(board)
+def test_learned_sets_are_compared_at_all_budgets(board):
+    said = answer.compare_learned_sets(board)
     first = answer.answer(board)
     # The same numbers as in the answer on such sets.
     for numbers in re.findall(r"\d\.\d\d to \d\.\d\d times", said):
         assert numbers in first
     assert said.endswith(" times as large (up to 2,048).")
+    assert answer.compare_learned_sets(board[:0]) == ""

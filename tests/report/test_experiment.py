@@ -272,7 +272,7 @@ def test_verdicts_of_all_presets_are_on_one_page():
     shown = markdown_rows(text)
     found = [(row["preset"], row["claim"]) for row in shown]
     assert found == [("quick", "a"), ("full", "b"), ("full", "a")]
-    assert shown[1][labels[0]] == "holds, 0.5 [0.25, 0.75] against 0.2 to 1 (4)"
+    assert shown[1][labels[0]] == "holds, 0.5 [0.25, 0.75] against 0.6 (0.2 to 1): -0.1 (4)"
     assert shown[2][labels[1]] == "fails (2)"
     # One whose experiments decide nothing has no section.
     assert "mine" not in text

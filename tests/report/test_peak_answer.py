@@ -37,14 +37,14 @@ def test_a_side_is_its_best_form_at_a_budget(peaks):
 
 def test_the_answer_says_where_an_order_is_undecided(peaks):
     said = peak_answer.answer(peaks)
-    assert said.startswith("With narrow heads (fewer dimensions than the model) attention + MLP ")
+    assert said.startswith("With narrow heads (narrower than the model) attention + MLP ")
     assert " from 256 to 8,192 parameters, " in said
     assert "memorizes the most of one-layer models (undecided at 256): " in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention + MLP", 1.2))
     assert "memorizes the most of one-layer models: " in clear
-    assert "times the MLP's bits (undecided at 8,192), with wide heads" in said
+    assert "times the MLP's bits (undecided at 8,192), 0.95 to 1.04 on as many pairs" in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention alone", 1.05))
-    assert "times the MLP's bits, with wide heads" in clear
+    assert "times the MLP's bits, 0.95 to 1.04 on as many pairs" in clear
 
 
 def test_another_side_may_know_the_most(peaks):
@@ -59,9 +59,29 @@ def test_the_table_has_a_row_for_each_budget_and_marks_edges(peaks):
     assert rows[0].startswith("| parameters | attention + MLP | MLP | attention alone | ")
     firsts = [row.split(" | ")[0] for row in rows[2:8]]
     assert firsts == ["| 256", "| 512", "| 1,024", "| 2,048", "| 4,096", "| 8,192"]
-    assert rows[-1].startswith(f"{peak_answer.EDGE} ")
+    assert f"\n\n{peak_answer.EDGE} " in peak_answer.tabulate(peaks)
     inner = peak_answer.tabulate(peaks.assign(edge_of_sizes=False, edge_of_rates=False))
     assert peak_answer.EDGE not in inner
+
+
+def test_the_table_says_where_ranks_tell_attention_from_mlp(peaks):
+    best = peak_answer.find_best(peaks)[4096]
+    ranks = [(best[x]["rank_low"], best[x]["rank_high"]) for x in ("attention alone", "MLP")]
+    assert ranks[0][1] < ranks[1][0]
+    assert peak_answer.tabulate(peaks).endswith(
+        "attention alone and the MLP differ at 4,096 alone."
+    )
+    equal = peak_answer.tabulate(peaks.assign(rank_low=1, rank_high=9))
+    assert equal.endswith("attention alone and the MLP differ nowhere.")
+
+
+def test_large_sets_are_compared_by_the_best_form_of_each_side(peaks):
+    of_budget = peaks[peaks["budget"] == 2048]
+    bits = of_budget.groupby("side")["of_budget"].max()
+    expected = bits["attention alone"] / bits["MLP"]
+    assert peak_answer.overfull_ratio(peaks, 2048) == pytest.approx(expected)
+    more = peaks.assign(of_budget=peaks["of_budget"] * (1 + (peaks["side"] == "MLP")))
+    assert peak_answer.overfull_ratio(more, 2048) == pytest.approx(expected / 2)
 
 
 def test_the_key_figure_has_the_bits_of_peaks(peaks):

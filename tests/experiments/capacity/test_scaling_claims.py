@@ -88,47 +88,6 @@ def test_searches_that_agree_differ_by_a_fact_at_most():
     assert by_fact(table).verdict == HOLDS
 
 
-def facts(least, seeds=5, n_examples=60):
-    """Memories of 100 to 800 parameters, of which a seed's knows 99% from `least` of it on."""
-    return pd.DataFrame(
-        {
-            **row(1.0 if size >= least(seed) else 0.9, seed, n_examples=n_examples),
-            "n_params_memory": size,
-        }
-        for seed in range(seeds)
-        for size in (100, 200, 400, 800)
-    )
-
-
-def test_the_smallest_memory_that_knows_nearly_all_is_the_densest():
-    test = scaling_claims.greatest_density((0.12, 0.1875))
-    finding = test(facts(lambda seed: 400))
-    # Equal seeds show no spread.
-    assert (finding.verdict, finding.estimate) == (UNDECIDED, 60 / 400)
-    assert "facts per parameter 0.15, of memories with 400, 400, 400, 400, 400" in finding.evidence
-    wide = scaling_claims.greatest_density((0.05, 0.4))
-    assert wide(facts(lambda seed: 200 if seed == 0 else 400)).verdict == HOLDS
-    assert (
-        scaling_claims.greatest_density((0.5, 1))(facts(lambda seed: 200 if seed else 400)).verdict
-        == FAILS
-    )
-    mixed = test(facts(lambda seed: 200 if seed == 0 else 400))
-    assert mixed.verdict == UNDECIDED
-    assert mixed.estimate == pytest.approx((0.3 + 4 * 0.15) / 5)
-    assert mixed.low < mixed.estimate < mixed.high
-    # Neither 98.9% nor a run that diverged is nearly all.
-    table = facts(lambda seed: 400)
-    near = table.assign(accuracy=table["accuracy"].where(table["n_params_memory"] != 200, 0.989))
-    assert test(near).estimate == 0.15
-    wild = table.assign(
-        accuracy=1.0, status=np.where(table["n_params_memory"] < 400, "diverged", "ok")
-    )
-    assert test(wild).estimate == 0.15
-    nothing = test(facts(lambda seed: 10**6))
-    assert (nothing.verdict, "too few points" in nothing.evidence) == (UNDECIDED, True)
-    assert test(facts(lambda seed: 400, seeds=1)).verdict == UNDECIDED
-
-
 def exchanged(by_attention, by_mlp, noise):
     """Facts known by heads and neurons, so many by each of their parameters."""
     random = np.random.default_rng(0)
