@@ -484,11 +484,11 @@ def headline(table: pd.DataFrame) -> str:
     ratio, both = (format_range([each[i]["ratio"] for each in found["both"]]) for i in (0, 2))
     among = format_range([each["ratio"] for of in found.values() for each, _, _ in of])
     single = np.exp(ratios(table)["attention alone"].dropna())
-    by_labels = [math.expm1(spread(x)[1]) for x in split_budgets(ratios(table)).values()]
+    by_chance = [math.expm1(spread(x)[1]) for x in split_budgets(ratios(table)).values()]
     return (
-        f"In {designs} other designs at {budgets} attention alone averages {ratio} ({among} with "
-        f"other widths; singly {single.min():.2f} to {single.max():.2f}, labels explain "
-        f"{format_range(by_labels, '.0%')}), attention + MLP {both}."
+        f"In {designs} other designs at {budgets} it averages {ratio} (other widths {among}; "
+        f"single designs {single.min():.2f} to {single.max():.2f}, chance alone spreads "
+        f"{format_range(by_chance, '.0%')}), attention + MLP {both}."
     )
 
 

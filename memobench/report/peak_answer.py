@@ -109,8 +109,8 @@ def answer(found: pd.DataFrame) -> str:
         f"{name[0].upper()}{name[1:]} memorizes the most{order}: {bits} bits per parameter from "
         f"{min(best):,} to {max(best):,} parameters, at best set sizes, after "
         f"{last[_MLP]['steps']:,} full-batch Adam steps. Attention alone with narrow heads knows "
-        f"{over} times the MLP's bits{_tell_undecided(best, _ATTENTION, [_MLP])}, {overfull} on as "
-        f"many pairs as parameters, with wide heads {wide}."
+        f"{over} times the best MLP's bits{_tell_undecided(best, _ATTENTION, [_MLP])}, with wide "
+        f"heads {wide}; narrow ones {overfull} on as many pairs as parameters."
     )
 
 
