@@ -43,7 +43,9 @@ COUNTS = by_name(
         over_seeds="same",
     ),
     Column(
-        "n_params_distinct", "parameters less those that products make redundant", col.int_between()
+        "n_params_distinct",
+        "parameters less those that products make redundant, no fewer than degrees of freedom",
+        col.int_between(),
     ),
     Column(
         "n_params_active", "parameters less those that a token does not meet", col.int_between()
