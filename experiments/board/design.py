@@ -256,9 +256,9 @@ def ratios(table: pd.DataFrame, load: float | None = None, widths: str = "both")
 
     Returns:
       Columns: budget, CHOICES, COMPARED, `bits`, the logarithm of the MLP's bits per parameter, and
-      `noise`, the variance that label tables leave in the first of COMPARED. Where a training
-      failed, knowing less than FAILING of what those on other tables know, they are NaN: the
-      setting that was chosen without it was no good one.
+      `noise`, the variance that label tables leave in the first of COMPARED, whose ratios on each
+      table are `by_table`. Where a training failed, knowing less than FAILING of what those on
+      other tables know, ratios are NaN: the setting that was chosen without it was no good one.
     """
     rows = known_bits(table)
     found = []
@@ -285,6 +285,7 @@ def ratios(table: pd.DataFrame, load: float | None = None, widths: str = "both")
                     relative_T = own_T / max(own_T.mean(), 1e-9) - mlp_T / max(mlp_T.mean(), 1e-9)
                     noise = float(relative_T.var(ddof=1) / len(own_T))
                     row["noise"] = np.nan if fails else noise
+                    row["by_table"] = (own_T / np.maximum(mlp_T, 1e-9)).tolist()
             found.append(row)
     return pd.DataFrame(found)
 
@@ -435,9 +436,8 @@ class Effects(Drawing):
                 "or only the upper is trained.",
                 tables.markdown(_format_widths(table), {}),
                 "### Single designs",
-                "Attention alone over the MLP in each design, with the interval that label tables "
-                "and initial weights alone give it: Student's, of a spread that all designs of a "
-                "budget share, as two tables each are too few for one. – where a training failed.",
+                "Attention alone over the MLP in each design, and in brackets on each of the two "
+                "label tables, which are too few for an interval. – where a training failed.",
                 tables.markdown(_format_designs(by_budget), {}),
             ]
         return found
@@ -484,11 +484,12 @@ def headline(table: pd.DataFrame) -> str:
     ratio, both = (format_range([each[i]["ratio"] for each in found["both"]]) for i in (0, 2))
     among = format_range([each["ratio"] for of in found.values() for each, _, _ in of])
     single = np.exp(ratios(table)["attention alone"].dropna())
-    by_chance = [math.expm1(spread(x)[1]) for x in split_budgets(ratios(table)).values()]
+    every = (spread(of_budget)[:2] for of_budget in split_budgets(ratios(table)).values())
+    spreads = [[math.expm1(x) for x in each] for each in zip(*every, strict=True)]
     return (
-        f"In {designs} other designs at {budgets} it averages {ratio} (other widths {among}; "
-        f"single designs {single.min():.2f} to {single.max():.2f}, chance alone spreads "
-        f"{format_range(by_chance, '.0%')}), attention + MLP {both}."
+        f"In {designs} other designs at {budgets} it averages {ratio} (by widths {among}; singly "
+        f"{single.min():.2f} to {single.max():.2f}, spread {format_range(spreads[0], '.0%')}, by "
+        f"chance alone {format_range(spreads[1], '.0%')}), attention + MLP {both}."
     )
 
 
@@ -530,19 +531,18 @@ def _format_parts(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def _format_designs(by_budget: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
     """A row for each design, with the ratio of attention alone to the MLP."""
-    rows = []
-    for budget, log_ratio in by_budget.items():
-        n_designs = int(log_ratio["noise"].count())
-        # Two tables leave one degree of freedom in each design.
-        quantile = float(scipy.stats.t.ppf(0.975, n_designs * (TABLES - 1)))
-        half = quantile * spread(log_ratio)[1]
-        for row in log_ratio.to_dict("records"):
-            value = row["attention alone"]
-            ends = np.exp([value, value - half, value + half])
-            shown = "–" if math.isnan(value) else "{:.2f} [{:.2f}, {:.2f}]".format(*ends)
-            choices = {CHOICES[name]: row[name] for name in CHOICES}
-            rows.append({"budget": f"{budget:,}", **choices, "attention alone / MLP": shown})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {
+            "budget": f"{budget:,}",
+            **{name: row[column] for column, name in CHOICES.items()},
+            "attention alone / MLP": "–"
+            if math.isnan(row["attention alone"])
+            else f"{math.exp(row['attention alone']):.2f} "
+            f"({' and '.join(f'{x:.2f}' for x in row['by_table'])})",
+        }
+        for budget, log_ratio in by_budget.items()
+        for row in log_ratio.to_dict("records")
+    )
 
 
 def _tell_largest(table: pd.DataFrame) -> str:

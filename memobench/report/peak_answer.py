@@ -95,22 +95,23 @@ def answer(found: pd.DataFrame) -> str:
     first, *others = sorted(capacity_summary.SIDES, key=lambda side: -last[side]["bits"])
     name = NAMES[first]
     if all(rows[first]["heads"] == "narrow" for rows in best.values()):
-        name = f"with narrow heads (narrower than the model) {name}"
+        name = f"with heads narrower than the model {name}"
     bits = format_range([rows[first]["bits"] for rows in best.values()])
     over, wide = (
         format_range([compare(rows[side], rows[_MLP]).value for rows in best.values()])
         for side in (_ATTENTION, WIDE)
     )
     overfull = format_range([overfull_ratio(found, budget) for budget in best])
-    order = _tell_undecided(best, first, others)
+    on_large = f"on as many pairs as parameters {overfull}"
+    notes = "; ".join(filter(None, (_tell_undecided(best, _ATTENTION, [_MLP]), on_large)))
+    order = f" ({undecided})" if (undecided := _tell_undecided(best, first, others)) else ""
     if all(row["n_layers"] == 1 for rows in best.values() for row in rows.values()):
         order = f" of one-layer models{order}"
     return (
         f"{name[0].upper()}{name[1:]} memorizes the most{order}: {bits} bits per parameter from "
         f"{min(best):,} to {max(best):,} parameters, at best set sizes, after "
-        f"{last[_MLP]['steps']:,} full-batch Adam steps. Attention alone with narrow heads knows "
-        f"{over} times the best MLP's bits{_tell_undecided(best, _ATTENTION, [_MLP])}, with wide "
-        f"heads {wide}; narrow ones {overfull} on as many pairs as parameters."
+        f"{last[_MLP]['steps']:,} full-batch Adam steps. Attention alone knows with narrow heads "
+        f"{over} times the MLP's bits ({notes}), with wide heads {wide}."
     )
 
 
@@ -155,7 +156,7 @@ def draw(found: pd.DataFrame, table: pd.DataFrame) -> "Figure":
 
 
 def _tell_undecided(best: dict[int, dict[str, Any]], first: str, others: list[str]) -> str:
-    """The budgets at which a side cannot be told from another, in brackets; "" for none."""
+    """The budgets at which a side cannot be told from another, "" for none."""
     found = [
         f"{budget:,}"
         for budget, rows in best.items()
@@ -164,7 +165,7 @@ def _tell_undecided(best: dict[int, dict[str, Any]], first: str, others: list[st
             for over in (compare(rows[first], rows[other]) for other in others)
         )
     ]
-    return f" (undecided at {', '.join(found)})" if found else ""
+    return f"undecided at {', '.join(found)}" if found else ""
 
 
 def tabulate(found: pd.DataFrame) -> str:
@@ -207,7 +208,8 @@ def _tell_ranks(found: pd.DataFrame) -> str:
     ]
     where = f"at {enumerate_words(told)} alone" if told else "nowhere"
     return (
-        f"By ranks, which leave room for rare failures, attention alone and the MLP differ {where}."
+        "By ranks, which leave room for rare failures and correct for all pairs, attention alone "
+        f"and the MLP differ {where}."
     )
 
 

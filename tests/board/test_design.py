@@ -119,17 +119,16 @@ def test_designs_in_which_a_training_failed_do_not_count(table):
     assert said.endswith("In 1 more design a training failed; they do not count.")
 
 
-def test_single_designs_share_the_spread_of_label_tables(table):
-    log_ratio = design.ratios(table).head(4).assign(noise=[0.001, 0.003, math.nan, 0.002])
-    log_ratio.loc[log_ratio.index[2], "attention alone"] = math.nan
-    shown = design._format_designs({512: log_ratio})["attention alone / MLP"].tolist()
-    # Student's of three degrees of freedom, of a variance of 0.002.
-    factors = [math.exp(x * 3.182 * math.sqrt(0.002)) for x in (0, -1, 1)]
-    said = [
-        "{:.2f} [{:.2f}, {:.2f}]".format(*(math.exp(value) * x for x in factors))
-        for value in log_ratio["attention alone"]
-    ]
-    assert shown == [*said[:2], "–", said[3]]
+def test_single_designs_have_the_ratio_of_each_label_table(table):
+    rows = design.ratios(table).iloc[:2].copy()
+    assert (
+        rows["by_table"].iloc[0] == [pytest.approx(math.exp(rows["attention alone"].iloc[0]))] * 2
+    )
+    rows["by_table"] = [[1.1, 1.3]] * 2
+    rows.loc[rows.index[1], "attention alone"] = math.nan
+    shown = design._format_designs({512: rows})
+    assert shown["attention alone / MLP"].tolist() == ["1.10 (1.10 and 1.30)", "–"]
+    assert shown.iloc[0, :7].tolist() == ["512", 24, 2, 256, 1, "Adam", "equal"]
 
 
 def test_a_training_that_diverged_knows_nothing_and_others_are_left_out(table):
@@ -184,8 +183,8 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
     experiment = EXPERIMENTS["board/design"]
     assert "over 36 designs, attention alone holds 1.20" in experiment.figure.answer(table)
     said = design.headline(table)
-    assert said.startswith("In 36 other designs at 512 it averages 1.20 (other widths 1.20; ")
-    assert "; single designs 1.10 to 1.32, chance alone spreads 0%)" in said
+    assert said.startswith("In 36 other designs at 512 it averages 1.20 (by widths 1.20; ")
+    assert "; singly 1.10 to 1.32, spread 10%, by chance alone 0%)" in said
     *_, by_load, _, _, by_width, _, _, single = experiment.figure.sections(table)
     assert single.count("\n") == 1 + 36
     assert by_load.count("\n") == 1 + len(design.LOADS)

@@ -37,14 +37,14 @@ def test_a_side_is_its_best_form_at_a_budget(peaks):
 
 def test_the_answer_says_where_an_order_is_undecided(peaks):
     said = peak_answer.answer(peaks)
-    assert said.startswith("With narrow heads (narrower than the model) attention + MLP ")
+    assert said.startswith("With heads narrower than the model attention + MLP ")
     assert " from 256 to 8,192 parameters, " in said
     assert "memorizes the most of one-layer models (undecided at 256): " in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention + MLP", 1.2))
     assert "memorizes the most of one-layer models: " in clear
-    assert "times the best MLP's bits (undecided at 8,192), with wide heads " in said
+    assert "times the MLP's bits (undecided at 8,192; on as many pairs as parameters " in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention alone", 1.05))
-    assert "times the best MLP's bits, with wide heads " in clear
+    assert "times the MLP's bits (on as many pairs as parameters " in clear
 
 
 def test_another_side_may_know_the_most(peaks):
