@@ -3,7 +3,7 @@
 The designs of most steps of `board/design`, trained four times as long: each is compared with
 itself. Sets are those that count there, but the smallest, which nobody knows most of.
 
-Expected: all sides know more, and attention over MLP stays. (At 512 parameters none is seen to.)
+Expected: all sides know more, and attention over MLP stays. (No change can be told from none.)
 
     memobench run board/longer
     memobench report board/longer
