@@ -67,7 +67,7 @@ EXPERIMENTS = (
                 common.LONG,
             ),
             lambda run: run.architecture.d_head,
-            TREND_WIDTHS,
+            {"shared": TREND_WIDTHS},
             {"shared": 15_000},
         ),
         left_out="d = 16, n = 8, H = 8 and hundreds of examples in place of d = 64, n = 32, H = 30 "

@@ -40,7 +40,8 @@ QUICK = Annealing(batch_size=64, steps=4_000, learning_rate=1e-2, evaluate_every
 SIZES = (1, 5, *range(10, 61, 10))
 # At both ends and between; a line needs four unsaturated points, growth three.
 TREND_HEADS = (1, 5, 10, 20, 30, 40, 60)
-TREND_LENGTHS = (1, 30, 60)
+# With random contexts the others take hours of two cores.
+TREND_LENGTHS = {"random": (1, 30, 60), "shared": (1, 5, 10, 20, 30, 60)}
 QUICK_HEADS = (1, 2, 4, 6, 8)
 QUICK_LENGTHS = (1, 2, 4, 8, 12)
 
@@ -132,7 +133,7 @@ def full_runs(
 def at_full_size(
     paper: tuple[Run, ...],
     size: Callable[[Any], int],
-    trend: Iterable[int],
+    trend: Mapping[str, Iterable[int]],
     examples: Mapping[str, int],
 ) -> dict[str, tuple[Run, ...]]:
     """The presets of the paper's runs.
@@ -140,7 +141,7 @@ def at_full_size(
     Args:
       paper: all runs.
       size: of a run.
-      trend: sizes of the preset of that name.
+      trend: sizes of the preset of that name, for each kind of contexts.
       examples: the number of examples of that preset, for each kind of contexts; a model that knows
         all of them tells nothing of a trend.
     """
@@ -148,7 +149,8 @@ def at_full_size(
     chosen = tuple(
         run
         for run in several
-        if size(run) in trend and run.task.n_examples == examples[run.task.contexts]
+        if size(run) in trend[run.task.contexts]
+        and run.task.n_examples == examples[run.task.contexts]
     )
     return {"trend": chosen, "paper": paper, "full": paper}
 
@@ -201,7 +203,7 @@ def against_heads(kind: str, quick: Sets, full: Sets, trend: Mapping[str, int]) 
         | at_full_size(
             full_runs(full.make_tasks(paper_task, 32), [paper_model(h) for h in SIZES]),
             lambda run: run.architecture.n_heads,
-            TREND_HEADS,
+            dict.fromkeys(trend, TREND_HEADS),
             trend,
         ),
         left_out="d = 16, n = 8 and hundreds of examples in place of d = 64, n = 32 and thousands; "
