@@ -71,7 +71,7 @@ def _exposure() -> str:
     columns: dict[str, dict[int, str]] = {}
     for way, name, preset in (
         ("steps over all facts", "capacity/exposure", "full"),
-        ("passes of 16 minibatches", "capacity/exposure-passes", "quick"),
+        ("passes of 16 minibatches", "capacity/exposure-passes", "full"),
     ):
         runs = published(name, preset)
         runs = runs[runs["heads"] == "full"]
