@@ -388,6 +388,10 @@ def ranked(repetitions: int) -> str:
     )
 
 
+# What fails of the trainings of attention alone and of the MLP.
+_FAILING = {"": (0.0, 0.0), ", 5% fail": (0.05, 0.05), ", 5% of the MLP's fail": (0.0, 0.05)}
+
+
 def compared(repetitions: int) -> pd.DataFrame:
     """How often intervals of the answer's peaks, and of their ratio, have the truth, by budget.
 
@@ -423,10 +427,6 @@ def compared(repetitions: int) -> pd.DataFrame:
             line |= dict(zip(names, covered / repetitions, strict=True))
         lines.append(line)
     return pd.DataFrame(lines)
-
-
-# What fails of the trainings of attention alone and of the MLP.
-_FAILING = {"": (0.0, 0.0), ", 5% fail": (0.05, 0.05), ", 5% of the MLP's fail": (0.0, 0.05)}
 
 
 def _measure_again(

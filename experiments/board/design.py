@@ -480,16 +480,18 @@ def headline(table: pd.DataFrame) -> str:
         for widths in WIDTHS
     }
     designs = format_range([every["designs"] for every, _, _ in found["both"]], "d")
-    budgets = format_range([*split_budgets(ratios(table))], ",d")
+    by_budget = split_budgets(ratios(table))
+    budgets = format_range([*by_budget], ",d")
     ratio, both = (format_range([each[i]["ratio"] for each in found["both"]]) for i in (0, 2))
     among = format_range([each["ratio"] for of in found.values() for each, _, _ in of])
-    single = np.exp(ratios(table)["attention alone"].dropna())
-    every = (spread(of_budget)[:2] for of_budget in split_budgets(ratios(table)).values())
+    single = np.exp(pd.concat(by_budget.values())["attention alone"].dropna())
+    every = (spread(of_budget)[:2] for of_budget in by_budget.values())
     spreads = [[math.expm1(x) for x in each] for each in zip(*every, strict=True)]
     return (
-        f"In {designs} other designs at {budgets} it averages {ratio} (by widths {among}; singly "
-        f"{single.min():.2f} to {single.max():.2f}, spread {format_range(spreads[0], '.0%')}, by "
-        f"chance alone {format_range(spreads[1], '.0%')}), attention + MLP {both}."
+        f"In {designs} other designs at {budgets} attention alone averages {ratio} (by widths "
+        f"{among}; singly {single.min():.2f} to {single.max():.2f}, spread "
+        f"{format_range(spreads[0], '.0%')}, by chance {format_range(spreads[1], '.0%')}), "
+        f"attention + MLP {both}."
     )
 
 

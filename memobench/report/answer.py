@@ -65,7 +65,7 @@ def compare_learned_sets(table: pd.DataFrame) -> str:
     if not times:
         return ""
     return (
-        f"Half its trainings learn to 99% sets {times} times the MLP's (up to "
+        f"Half the narrow heads' trainings learn to 99% sets {times} times the MLP's (up to "
         f"{compared[-1].budget:,})."
     )
 

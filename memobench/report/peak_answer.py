@@ -111,7 +111,7 @@ def answer(found: pd.DataFrame) -> str:
         f"{name[0].upper()}{name[1:]} memorizes the most{order}: {bits} bits per parameter from "
         f"{min(best):,} to {max(best):,} parameters, at best set sizes, after "
         f"{last[_MLP]['steps']:,} full-batch Adam steps. Attention alone knows with narrow heads "
-        f"{over} times the MLP's bits ({notes}), with wide heads {wide}."
+        f"{over} times the MLP's bits ({notes}), with wide {wide}."
     )
 
 

@@ -183,8 +183,10 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
     experiment = EXPERIMENTS["board/design"]
     assert "over 36 designs, attention alone holds 1.20" in experiment.figure.answer(table)
     said = design.headline(table)
-    assert said.startswith("In 36 other designs at 512 it averages 1.20 (by widths 1.20; ")
-    assert "; singly 1.10 to 1.32, spread 10%, by chance alone 0%)" in said
+    assert said.startswith(
+        "In 36 other designs at 512 attention alone averages 1.20 (by widths 1.20; "
+    )
+    assert "; singly 1.10 to 1.32, spread 10%, by chance 0%)" in said
     *_, by_load, _, _, by_width, _, _, single = experiment.figure.sections(table)
     assert single.count("\n") == 1 + 36
     assert by_load.count("\n") == 1 + len(design.LOADS)
