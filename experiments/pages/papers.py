@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 import pandas as pd
 
 from memobench.analysis import seeds as analysis
-from memobench.claims import FAILS, HOLDS, MIN_SEEDS, NOT_TESTED, UNDECIDED
+from memobench.claims import FAILS, HOLDS, MIN_SEEDS, MISSING, NOT_TESTED, UNDECIDED
 from memobench.common import notation
 from memobench.core.run import Run
 from memobench.engine import resident
@@ -241,7 +241,8 @@ def claims(paper: str) -> pd.DataFrame:
     """A row for each claim, with what it rests on and the verdict of every variant.
 
     A verdict at the paper's own size comes before one of the quick preset, the one of most seeds,
-    then of most runs, before others. An arrow leads to that of twice the steps.
+    then of most runs, before others. An arrow leads to that of twice the steps. Where runs are
+    missing there is no verdict.
     """
     rows = []
     for experiment in experiments(paper):
@@ -252,6 +253,7 @@ def claims(paper: str) -> pd.DataFrame:
             for preset, own in _presets(experiment).items():
                 table = found[preset]
                 mine = table[table["claim"] == claim.name].sort_values("steps", kind="stable")
+                mine = mine[~mine["evidence"].str.contains(MISSING, regex=False)]
                 for variant, of_steps in mine.groupby("variant", sort=False):
                     if variant not in cells:
                         cells[str(variant)] = _cell(of_steps, own)
