@@ -16,6 +16,7 @@ attention alone gains more by it than the MLP.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,6 @@ ENTRIES = (256, 512, 1024, 2048)
 def main_shapes(budget: int) -> Iterator[Architecture]:
     """One layer, with wide and with narrow heads: the six main families."""
     found = [*shapes.standard(budget), *shapes.standard(budget, "narrow")]
-    # No search chose narrow heads at 8,192.
     found += [shape for at, shape in typical.UNSEARCHED if at == budget]
     for shape in found:
         side, heads = shape.side
@@ -173,11 +173,12 @@ def ratios(found: pd.DataFrame) -> list[str]:
     lines = []
     attention, mlp, _ = capacity_summary.SIDES
     for budget, best in find_best(found).items():
+        overfull = overfull_ratio(found, budget)
+        large = "" if math.isnan(overfull) else f"; on sets of {budget:,} {overfull:.2f} times"
         line = (
             f"At {budget:,} parameters the best attention alone holds "
             f"{_format_ratio(best[attention], best[mlp])} times the bits of the best MLP, each at "
-            f"its best size of set; on sets of {budget:,} "
-            f"{overfull_ratio(found, budget):.2f} times"
+            f"its best size of set{large}"
         )
         if WIDE in best:
             line += f". With wide heads it holds {_format_ratio(best[WIDE], best[mlp])} times"
@@ -218,7 +219,7 @@ def format_peaks(found: pd.DataFrame) -> pd.DataFrame:
             "known there": [f"{row['known']:.1%}" for row in rows],
             "failed": [f"{row['failed']} of {row['tables']}" for row in rows],
             "bits / parameter of a set as large as the budget": [
-                f"{row['of_budget']:.3f}" for row in rows
+                "–" if math.isnan(row["of_budget"]) else f"{row['of_budget']:.3f}" for row in rows
             ],
         }
     )

@@ -15,13 +15,15 @@ Expected: shapes with few heads or neurons beside many dimensions, or the revers
     memobench run board/shapes --preset=quick
     memobench report board/shapes --preset=quick
 
-Preset `narrow` has heads of fewer dimensions than the residual stream, up to 4,096 parameters.
+Preset `narrow` has heads of fewer dimensions than the residual stream, up to 8,192 parameters.
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
 attention without one, mixtures of experts and product-key memories.
 """
 
+import collections
 import functools
 import itertools
+import math
 import pathlib
 import sys
 from collections.abc import Callable, Iterable
@@ -67,7 +69,7 @@ SHAPES = {
 }
 # Budgets at which today's blocks are tried, and narrow heads.
 BLOCKS = (256, 512, 1024, 2048)
-NARROW = (*BLOCKS, 4096)
+NARROW = (*BLOCKS, 4096, 8192)
 CHOSEN = pathlib.Path(__file__).with_name("chosen.csv")
 # Shapes that were measured as entries and do not stand.
 PASSED = pathlib.Path(__file__).with_name("passed.csv")
@@ -89,7 +91,7 @@ def runs(
 
 
 def choose_shapes(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
-    """The shape that stands for each family, at budgets all measured.
+    """The shape that stands for each family whose shapes of a budget are all measured.
 
     Args:
       table: rows of this experiment.
@@ -98,45 +100,56 @@ def choose_shapes(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
     found = table[table["status"] == "ok"].set_index("run_id")
     rows = []
     for (of, shapes), budget in itertools.product(SHAPES.items(), families.VOCAB_SIZES):
-        of_budget = {run.architecture: run.run_id for run in runs([budget], shapes)}
-        if not set(of_budget.values()) <= set(found.index):
-            continue
-        cells = found.loc[list(of_budget.values())].set_axis(list(of_budget))
-        known = cells["bits"] / cells["n_params"]
-        own = {x: row for x, row in _by_shape(entries, budget).items() if x in of_budget}
-        for family, of_family in known.groupby({shape: shape.family for shape in of_budget}):
-            tried = {x: row["in_the_end"] for x, row in own.items() if x.family == family}
-            rest = of_family.drop(list(tried))
-            best: Any = max(tried, key=tried.__getitem__, default=None)
-            if best is None or rest.max() > (1 + EQUAL) * own[best]["as_searched"]:
+        measured = _by_shape(entries, budget)
+        for family, tried in _by_family(budget, shapes).items():
+            if not set(tried.values()) <= set(found.index):
+                continue
+            cells = found.loc[list(tried.values())].set_axis(list(tried))
+            known = cells["bits"] / cells["n_params"]
+            own = {x: row for x, row in measured.items() if x in tried}
+            rest = known.drop(list(own))
+            best: Any = max(own, key=lambda x: own[x]["in_the_end"], default=None)
+            if best is not None:
+                as_searched = own[best]["as_searched"]
+                bar = (1 + EQUAL) * (known[best] if pd.isna(as_searched) else as_searched)
+            if best is None or rest.max() > bar:
                 best = rest.idxmax()
-            shape = dict(found.loc[of_budget[best], architecture_columns()])
+            shape = dict(found.loc[tried[best], architecture_columns()])
             rows.append({"of": of, "budget": budget, "family": family} | shape)
     return pd.DataFrame(rows)
+
+
+def _by_family(
+    budget: int, shapes: Callable[[int], list[Architecture]]
+) -> dict[str, dict[Architecture, str]]:
+    """The shapes of each family at a budget, with the ids of their runs."""
+    found = collections.defaultdict[str, dict[Architecture, str]](dict)
+    for run in runs([budget], shapes):
+        found[run.architecture.family][run.architecture] = run.run_id
+    return dict(sorted(found.items()))
 
 
 def measure_entries(table: pd.DataFrame) -> pd.DataFrame:
     """Bits per parameter that entries of `board/typical` know by the exact gradient.
 
     The columns are budget, family, those of architectures, `as_searched` (after as many steps as
-    the search has) and `in_the_end`.
+    the search has, if that was measured) and `in_the_end`.
     """
     of_exact = table.query("method == 'capacity' and protocol == 'exact' and status == 'ok'")
     rows: list[Any] = of_exact.to_dict("records")
     found = []
     for row in rows:
-        steps, bits_K = (
-            parse_list(row["rung_steps"]),
-            capacity_summary.models(row, "rung_bits").mean((1, 2)),
-        )
-        if METHOD.steps in steps[:-1]:
-            searched, end = bits_K[[steps.index(METHOD.steps), -1]] / row["n_params"]
-            of = {
-                "budget": capacity_summary.budget(row["n_params"]),
-                "family": capacity_summary.family(row),
-            }
-            cells = {name: row[name] for name in architecture_columns()}
-            found.append(of | cells | {"as_searched": searched, "in_the_end": end})
+        steps = parse_list(row["rung_steps"])
+        bits_K = capacity_summary.models(row, "rung_bits").mean((1, 2)) / row["n_params"]
+        if METHOD.steps == steps[-1]:
+            continue
+        of = {
+            "budget": capacity_summary.budget(row["n_params"]),
+            "family": capacity_summary.family(row),
+        }
+        cells = {name: row[name] for name in architecture_columns()}
+        searched = bits_K[steps.index(METHOD.steps)] if METHOD.steps in steps else math.nan
+        found.append(of | cells | {"as_searched": searched, "in_the_end": bits_K[-1]})
     return pd.DataFrame(found)
 
 
@@ -187,8 +200,10 @@ def _main() -> None:
     found = choose_shapes(published("board/shapes"), entries)
     passed = []
     for budget in families.VOCAB_SIZES:
-        stand = {shape for of in SHAPES for shape in _architectures(found, budget, of)}
-        passed += [row for x, row in _by_shape(entries, budget).items() if x not in stand]
+        stand = {x.family: x for of in SHAPES for x in _architectures(found, budget, of)}
+        passed += [
+            row for x, row in _by_shape(entries, budget).items() if stand.get(x.family, x) != x
+        ]
     for path, table in ((CHOSEN, found), (PASSED, pd.DataFrame(passed, columns=entries.columns))):
         # Sizes that some have stay whole numbers.
         whole = table.dropna(axis=1, how="all").convert_dtypes()

@@ -178,8 +178,8 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
       the peak per parameter, with bits_low and bits_high; n_examples, learning_rate and known, the
       size of set and the rate there and the share that is known of it; failed, the trainings there
       that know less than FAILING of their median; sizes, means and errors, lists of all sizes,
-      their mean bits per parameter and half intervals; of_budget, the mean of the size nearest to
-      the budget; rank_low and rank_high within a budget, as those of the board.
+      their mean bits per parameter and half intervals; of_budget, the mean of a set as large as the
+      budget, NaN where none was; rank_low and rank_high within a budget, as those of the board.
 
     Raises UserError for a row whose lists are not those of its run.
     """
@@ -201,7 +201,7 @@ def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
         of_run.check_lists(made, lists)
     bits_JxRxT, known_JxRxT = (np.array(value, float) for value in lists.values())
     found = peak(bits_JxRxT / run["n_params"])
-    size_J, means_J = of_run.sizes(made), found.value_JxT.mean(axis=-1)
+    size_J, means_J = of_run.sizes(made), found.value_JxT.mean(axis=-1).tolist()
     budget = capacity_summary.budget(int(run["n_params"]))
     side, heads = architecture.side
     return {
@@ -221,7 +221,7 @@ def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
         "known": known_JxRxT[found.size, found.rate].mean() / size_J[found.size],
         "failed": count_failed(bits_JxRxT[found.size, found.rate]),
         "sizes": size_J,
-        "means": means_J.tolist(),
+        "means": means_J,
         "errors": half_width(found.value_JxT).tolist(),
-        "of_budget": means_J[np.abs(np.array(size_J) - budget).argmin()],
+        "of_budget": dict(zip(size_J, means_J, strict=True)).get(budget, math.nan),
     }

@@ -61,12 +61,12 @@ def compare_learned_sets(table: pd.DataFrame) -> str:
     compared = capacity_summary.select_complete(
         capacity_summary.contests(table), [_ATTENTION, _MLP]
     )
-    times = _compare_sets(compared)
-    if not times:
+    measured, over = _compare_sets(compared)
+    if not over:
         return ""
     return (
-        f"Half the narrow heads' trainings learn to 99% sets {times} times the MLP's (up to "
-        f"{compared[-1].budget:,})."
+        f"Half the narrow heads' trainings learn to 99% sets {format_range(over)} times the MLP's "
+        f"(up to {measured[-1].budget:,})."
     )
 
 
@@ -166,23 +166,32 @@ def _ratio_sentence(contests: Sequence[capacity_summary.Contest], where: str) ->
     """Attention over MLP at budgets with the same forms of both."""
     over = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in contests]
     condition = " with narrow heads" * _has_narrow(contests)
-    times = _compare_sets(contests)
-    sets = f"; the sets that half of its trainings learn to 99% are {times} times as large"
+    sets, (measured, times) = "", _compare_sets(contests)
+    if times:
+        at = "" if len(measured) == len(contests) else f" {_where(measured)}"
+        sets = (
+            f"; the sets that half of its trainings learn to 99%{at} are {format_range(times)} "
+            "times as large"
+        )
     return (
-        f"Attention alone{condition} {where}knows {format_range(over)} times the MLP's bits"
-        f"{sets if times else ''}."
+        f"Attention alone{condition} {where}knows {format_range(over)} times the MLP's bits{sets}."
     )
 
 
-def _compare_sets(contests: Sequence[capacity_summary.Contest]) -> str:
-    """Attention over MLP by the largest sets that fit, "" unless all budgets have them."""
-    known = [_summarize_largest(contest) for contest in contests]
-    over = [
-        _per_parameter(each[_ATTENTION], "half_99").value
-        / _per_parameter(each[_MLP], "half_99").value
-        for each in known
-    ]
-    return "" if not over or any(map(math.isnan, over)) else format_range(over)
+def _compare_sets(
+    contests: Sequence[capacity_summary.Contest],
+) -> tuple[list[capacity_summary.Contest], list[float]]:
+    """Attention over MLP by the largest sets that fit, behind the contests that have them."""
+    measured, over = [], []
+    for contest in contests:
+        largest = _summarize_largest(contest)
+        attention, mlp = (
+            _per_parameter(largest[side], "half_99").value for side in (_ATTENTION, _MLP)
+        )
+        if not math.isnan(attention / mlp):
+            measured.append(contest)
+            over.append(attention / mlp)
+    return measured, over
 
 
 def _where(contests: Sequence[capacity_summary.Contest]) -> str:

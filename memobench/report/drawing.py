@@ -6,6 +6,7 @@ something is drawn.
 """
 
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 PAGE_INCHES, _DPI = 10.0, 120
 # The height of a name at the end of a line, as a share of its panel.
 _NAME_HEIGHT = 0.055
+# Inches of a character of a legend, of which a column has 0.65 more than its longest label.
+_CHARACTER = 0.072
 # What a mean and its interval can be, whatever Student's says of it; `examples` are the table's.
 _MOST = {
     **dict.fromkeys(("accuracy", "accuracy_protocol", "best_accuracy"), "1"),
@@ -131,8 +134,23 @@ def key(label: str, **style: Any) -> "Line2D":
 def legend(
     figure: "Figure", handles: Sequence[Any], columns: int = 3, where: str = "lower center"
 ) -> None:
-    """A legend beside all panels, below them unless it says otherwise."""
+    """A legend beside all panels, below them unless it says otherwise.
+
+    It has so many columns, or fewer where the figure is not wide enough for them.
+    """
     place: Any = f"outside {where}"
+    length_of = [
+        max(len(re.sub("[$_{}]", "", line)) for line in each.get_label().split("\n"))
+        for each in handles
+    ]
+
+    def width(columns: int) -> float:
+        rows = max(1, -(-len(handles) // columns))
+        longest = [max(length_of[i : i + rows]) for i in range(0, len(handles), rows)]
+        return sum(0.65 + _CHARACTER * length for length in longest)
+
+    while columns > 1 and width(columns) > figure.get_figwidth():
+        columns -= 1
     figure.legend(handles=handles, loc=place, ncols=columns, frameon=False, fontsize="small")
 
 

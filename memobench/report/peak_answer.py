@@ -4,6 +4,7 @@ Each side is its best measured form at a budget, and the cost of heads as wide a
 beside it. All of it follows from runs of Peaks; no sentence is written by hand.
 """
 
+import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -101,8 +102,8 @@ def answer(found: pd.DataFrame) -> str:
         format_range([compare(rows[side], rows[_MLP]).value for rows in best.values()])
         for side in (_ATTENTION, WIDE)
     )
-    overfull = format_range([overfull_ratio(found, budget) for budget in best])
-    on_large = f"on as many pairs as parameters {overfull}"
+    overfull = [x for budget in best if not math.isnan(x := overfull_ratio(found, budget))]
+    on_large = f"on as many pairs as parameters {format_range(overfull)}" if overfull else ""
     notes = "; ".join(filter(None, (_tell_undecided(best, _ATTENTION, [_MLP]), on_large)))
     order = f" ({undecided})" if (undecided := _tell_undecided(best, first, others)) else ""
     if all(row["n_layers"] == 1 for rows in best.values() for row in rows.values()):
@@ -117,6 +118,8 @@ def answer(found: pd.DataFrame) -> str:
 
 def overfull_ratio(found: pd.DataFrame, budget: int) -> float:
     """Attention alone over MLP in bits of a set as large as the budget, each by its best form.
+
+    NaN where no such set was measured.
 
     Args:
       found: as `name_peaks` returns it.

@@ -99,6 +99,9 @@ def test_sets_that_fit_are_compared_where_trials_measured_them(board):
     assert "; the sets that half of its trainings learn to 99% are " in answer.answer(board)
     without = board.assign(threshold_trials=0, complete_trials="[]")
     assert "sets that half" not in answer.answer(without)
+    largest = board["n_params"] > 0.9 * board["n_params"].max()
+    partly = pd.concat([board[~largest], without[largest]])
+    assert re.search(r"learn to 99% (at|from) [\d,]+ .*parameters are ", answer.answer(partly))
 
 
 def test_equal_sides_are_not_ranked(board):
