@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PAGE_INCHES, _DPI = 10.0, 120
 # The height of a name at the end of a line, as a share of its panel.
 _NAME_HEIGHT = 0.055
-# Inches of a character of a legend, of which a column has 0.65 more than its longest label.
+# The width of a legend's character in inches; a column has 0.65 inches beside its longest label.
 _CHARACTER = 0.072
 # What a mean and its interval can be, whatever Student's says of it; `examples` are the table's.
 _MOST = {
