@@ -302,7 +302,7 @@ def effects(log_ratio: pd.DataFrame, of: str) -> pd.DataFrame:
 
     Args:
       log_ratio: `ratios` of one budget.
-      of: a key of COMPARED.
+      of: a key of COMPARED, or another column.
 
     Returns:
       Columns choice, level, designs, ratio, ratio_low, ratio_high, and p_value: of equal ratios at
@@ -457,13 +457,14 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
         single = np.exp(log_ratio["attention alone"].dropna())
         total, noise, left = map(math.expm1, spread(log_ratio))
         n_failed = len(log_ratio) - len(single)
+        also = "" if both["designs"] == len(single) else f" (over {both['designs']})"
         found.append(
             f"At {budget:,} parameters, over {len(single)} designs, attention alone holds "
             f"{_interval(every)} times the bits of the MLP (geometric mean), and more in "
             f"{(single > 1).sum()} of them; with wide heads {_interval(wide)} times, attention + "
-            f"MLP {_interval(both)} times. Single ratios of attention alone are {single.min():.2f} "
-            f"to {single.max():.2f}. They spread by {total:.0%}, by label tables and initial "
-            f"weights alone {noise:.0%}: that leaves {left:.0%} for the design."
+            f"MLP {_interval(both)} times{also}. Single ratios of attention alone are "
+            f"{single.min():.2f} to {single.max():.2f}. They spread by {total:.0%}, by label "
+            f"tables and initial weights alone {noise:.0%}: that leaves {left:.0%} for the design."
             + f" In {pluralize(n_failed, 'more design')} a training failed; they do not count."
             * (n_failed > 0)
         )
@@ -491,8 +492,21 @@ def headline(table: pd.DataFrame) -> str:
         f"In {designs} other designs at {budgets} attention alone averages {ratio} (by widths "
         f"{among}; singly {single.min():.2f} to {single.max():.2f}, spread "
         f"{format_range(spreads[0], '.0%')}, by chance {format_range(spreads[1], '.0%')}), "
-        f"attention + MLP {both}."
+        f"attention + MLP {both}{_tell_lead(by_budget)}."
     )
+
+
+def _tell_lead(by_budget: Mapping[int, pd.DataFrame]) -> str:
+    """At which budgets attention + MLP is ahead of attention alone; "" where at all of them."""
+    ahead = []
+    for budget, log_ratio in by_budget.items():
+        over = log_ratio.assign(over=log_ratio["attention + MLP"] - log_ratio["attention alone"])
+        if effects(over, "over")["ratio_low"].iloc[0] > 1:
+            ahead.append(f"{budget:,}")
+    if len(ahead) == len(by_budget):
+        return ""
+    where = f"only at {enumerate_words(ahead)}" if ahead else "nowhere"
+    return f", {where} above attention alone"
 
 
 def _interval(row: Any) -> str:

@@ -17,6 +17,7 @@ from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.board.peak import Peaks, main_shapes
 from memobench.methods.peak import Peak
+from memobench.methods.training import Training
 
 ATTENTION, MLP, _ = capacity_summary.SIDES
 # Factors of the learning rate, and sizes over parameters.
@@ -39,7 +40,12 @@ def runs() -> Iterator[Run]:
 
 
 def run_with(
-    shape: Architecture, budget: int, factors: Sequence[float], shares: Sequence[float], tables: int
+    shape: Architecture,
+    budget: int,
+    factors: Sequence[float],
+    shares: Sequence[float],
+    tables: int,
+    training: Training = peak.TRAINING,
 ) -> Run:
     """The run of an entry of the board by other learning rates, set sizes and label tables.
 
@@ -49,10 +55,11 @@ def run_with(
       factors: of the learning rate.
       shares: sizes of sets over the budget, rising.
       tables: how many label tables.
+      training: of each, but for the learning rate's factor.
     """
     sizes = [round(share * budget) for share in shares]
     method = Peak(
-        training=peak.TRAINING,
+        training=training,
         shares=tuple(size / sizes[-1] for size in sizes),
         rate_factors=tuple(factors),
         tables=tables,

@@ -27,7 +27,7 @@ from memobench.board import table as board
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
-from memobench.experiments.board import shapes, typical
+from memobench.experiments.board import shapes
 from memobench.methods.thresholds import FAILING
 from memobench.report import tables
 from memobench.report.answer import WIDE
@@ -51,9 +51,7 @@ ENTRIES = (256, 512, 1024, 2048)
 
 def main_shapes(budget: int) -> Iterator[Architecture]:
     """One layer, with wide and with narrow heads: the six main families."""
-    found = [*shapes.standard(budget), *shapes.standard(budget, "narrow")]
-    found += [shape for at, shape in typical.UNSEARCHED if at == budget]
-    for shape in found:
+    for shape in (*shapes.standard(budget), *shapes.standard(budget, "narrow")):
         side, heads = shape.side
         plain = getattr(shape, "activation", "gelu") == "gelu" and shape.shared_cells()
         if side and heads in ("full", "narrow") and plain and plain["n_layers"] == 1:

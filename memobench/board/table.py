@@ -223,7 +223,8 @@ COLUMNS: dict[str, BoardColumn] = {
         _measure(
             "overfull_bits_per_parameter",
             "overfull bits / parameter",
-            "mean bits / parameter of a set as large as the budget",
+            "mean bits / parameter of a set as large as the budget; by chance it may be more than "
+            "those of the best size, as no size was chosen for it",
             3,
         ),
         BoardColumn(
@@ -232,6 +233,7 @@ COLUMNS: dict[str, BoardColumn] = {
             "bits at the peak over the dimensions of the set of functions that the weights can "
             "have; – where they differ between weights",
             3,
+            first=True,
         ),
         _measure(
             "half_99",

@@ -6,6 +6,7 @@ beside it. All of it follows from runs of Peaks; no sentence is written by hand.
 
 import math
 import textwrap
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -107,10 +108,11 @@ def answer(found: pd.DataFrame) -> str:
     notes = "; ".join(filter(None, (_tell_undecided(best, _ATTENTION, [_MLP]), on_large)))
     order = f" ({undecided})" if (undecided := _tell_undecided(best, first, others)) else ""
     if all(row["n_layers"] == 1 for rows in best.values() for row in rows.values()):
-        order = f" of one-layer models{order}"
+        order = f" in one layer{order}"
+    than = " or ".join(NAMES[side] for side in others)
     return (
-        f"{name[0].upper()}{name[1:]} memorizes the most{order}: {bits} bits per parameter from "
-        f"{min(best):,} to {max(best):,} parameters, at best set sizes, after "
+        f"{name[0].upper()}{name[1:]} memorizes more than {than}{order}: {bits} bits per parameter "
+        f"from {min(best):,} to {max(best):,} parameters, at best set sizes, after "
         f"{last[_MLP]['steps']:,} full-batch Adam steps. Attention alone knows with narrow heads "
         f"{over} times the MLP's bits ({notes}), with wide {wide}."
     )
@@ -202,18 +204,27 @@ def tabulate(found: pd.DataFrame) -> str:
 
 
 def _tell_ranks(found: pd.DataFrame) -> str:
-    """The budgets at which ranks tell the best attention alone from the best MLP."""
-    told = [
-        f"{budget:,}"
-        for budget, best in find_best(found).items()
-        if min(best[side]["rank_high"] for side in (_ATTENTION, _MLP))
-        < max(best[side]["rank_low"] for side in (_ATTENTION, _MLP))
+    """The budgets at which ranks tell the best forms of two sides apart."""
+    best = find_best(found)
+    pairs = [
+        _name_budgets(best, lambda of: _is_told(of[_ATTENTION], of[_MLP])),
+        _name_budgets(best, lambda of: all(_is_told(of[_BOTH], of[x]) for x in (_ATTENTION, _MLP))),
     ]
-    where = f"at {enumerate_words(told)} alone" if told else "nowhere"
     return (
         "By ranks, which leave room for rare failures and correct for all pairs, attention alone "
-        f"and the MLP differ {where}."
+        f"and the MLP differ {pairs[0]}, attention + MLP and either of them {pairs[1]}."
     )
+
+
+def _name_budgets(best: dict[int, dict[str, Any]], is_so: Callable[[dict[str, Any]], bool]) -> str:
+    """Such as "only at 512 and 1,024", of the budgets at which it is so."""
+    found = [f"{budget:,}" for budget, rows in best.items() if _BOTH in rows and is_so(rows)]
+    return f"only at {enumerate_words(found)}" if found else "nowhere"
+
+
+def _is_told(row: Any, other: Any) -> bool:
+    """True if the ranks of two rows do not overlap."""
+    return row["rank_high"] < other["rank_low"] or other["rank_high"] < row["rank_low"]
 
 
 def estimate(row: Any) -> Estimate:

@@ -61,6 +61,10 @@ def known(run):
     return bits
 
 
+def is_both(run):
+    return run.architecture.side[0] == design.BOTH
+
+
 @pytest.fixture(scope="module")
 def table():
     return make_rows(known)
@@ -187,6 +191,9 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
         "In 36 other designs at 512 attention alone averages 1.20 (by widths 1.20; "
     )
     assert "; singly 1.10 to 1.32, spread 10%, by chance 0%)" in said
+    assert said.endswith(", nowhere above attention alone.")
+    ahead = design.headline(make_rows(lambda run: known(run) * (1.5 if is_both(run) else 1)))
+    assert "above" not in ahead
     *_, by_load, _, _, by_width, _, _, single = experiment.figure.sections(table)
     assert single.count("\n") == 1 + 36
     assert by_load.count("\n") == 1 + len(design.LOADS)
