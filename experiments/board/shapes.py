@@ -5,10 +5,11 @@ of an overfull set after 1,024 steps of the exact gradient stands for it in `boa
 `memobench/board/families.py` makes the shapes.
 
 `python -m memobench.experiments.board.shapes [FOLDER]` writes the chosen shapes into `chosen.csv`,
-from the published rows and from runs of `board/typical` in the folder. What looks best on four
-label tables is often worse on more, so a shape that was measured as an entry counts with its
-measured bits. Another shape takes its place if its search found 2% more. Once both are measured,
-the one with more bits after all steps stands, and the other is listed in `passed.csv`.
+from the published rows and from runs of `board/typical` and `board/peak` in the folder. What looks
+best on four label tables is often worse on more, so a shape that was measured as an entry counts
+with its measured bits. Another shape takes its place if its search found 2% more. Once both are
+measured, the one with more bits after all steps stands, at its best size of set if `board/peak` has
+both, and the other is listed in `passed.csv`.
 
 Expected: shapes with few heads or neurons beside many dimensions, or the reverse, know less.
 
@@ -31,7 +32,7 @@ from typing import Any
 
 import pandas as pd
 
-from memobench.board import capacity_summary, families
+from memobench.board import capacity_summary, families, peak
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Experiment
@@ -108,7 +109,9 @@ def choose_shapes(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
             known = cells["bits"] / cells["n_params"]
             own = {x: row for x, row in measured.items() if x in tried}
             rest = known.drop(list(own))
-            best: Any = max(own, key=lambda x: own[x]["in_the_end"], default=None)
+            has_peaks = not any(pd.isna(row["at_peak"]) for row in own.values())
+            by = "at_peak" if has_peaks else "in_the_end"
+            best: Any = max(own, key=lambda x: own[x][by], default=None)
             if best is not None:
                 as_searched = own[best]["as_searched"]
                 bar = (1 + EQUAL) * (known[best] if pd.isna(as_searched) else as_searched)
@@ -133,28 +136,35 @@ def measure_entries(table: pd.DataFrame) -> pd.DataFrame:
     """Bits per parameter that entries of `board/typical` know by the exact gradient.
 
     The columns are budget, family, those of architectures, `as_searched` (after as many steps as
-    the search has, if that was measured) and `in_the_end`.
+    the search has, if that was measured), `in_the_end`, and `at_peak` (at the best size of set, if
+    the table has that run of `board/peak`).
     """
+    peaks = {(row["budget"], row["model"]): row["bits"] for row in _rows(peak.peaks(table))}
     of_exact = table.query("method == 'capacity' and protocol == 'exact' and status == 'ok'")
-    rows: list[Any] = of_exact.to_dict("records")
     found = []
-    for row in rows:
+    for row in _rows(of_exact):
         steps = parse_list(row["rung_steps"])
         bits_K = capacity_summary.models(row, "rung_bits").mean((1, 2)) / row["n_params"]
         if METHOD.steps == steps[-1]:
             continue
-        of = {
-            "budget": capacity_summary.budget(row["n_params"]),
-            "family": capacity_summary.family(row),
-        }
+        budget = capacity_summary.budget(row["n_params"])
+        of = {"budget": budget, "family": capacity_summary.family(row)}
         cells = {name: row[name] for name in architecture_columns()}
-        searched = bits_K[steps.index(METHOD.steps)] if METHOD.steps in steps else math.nan
-        found.append(of | cells | {"as_searched": searched, "in_the_end": bits_K[-1]})
+        bits = {
+            "as_searched": bits_K[steps.index(METHOD.steps)] if METHOD.steps in steps else math.nan,
+            "in_the_end": bits_K[-1],
+            "at_peak": peaks.get((budget, capacity_summary.architecture(row)), math.nan),
+        }
+        found.append(of | cells | bits)
     return pd.DataFrame(found)
 
 
+def _rows(table: pd.DataFrame) -> list[Any]:
+    return table.to_dict("records")
+
+
 def _by_shape(entries: pd.DataFrame, budget: int) -> dict[Architecture, dict[str, Any]]:
-    rows: list[Any] = entries.query("budget == @budget").to_dict("records")
+    rows = _rows(entries.query("budget == @budget"))
     return {Architecture.from_row(row): row for row in rows}
 
 
@@ -175,7 +185,7 @@ def _standard(budget: int, of: str) -> tuple[Architecture, ...]:
 
 
 def _architectures(chosen: pd.DataFrame, budget: int, of: str) -> list[Architecture]:
-    rows: list[Any] = chosen.query("budget == @budget and of == @of").to_dict("records")
+    rows = _rows(chosen.query("budget == @budget and of == @of"))
     return [Architecture.from_row(row) for row in rows]
 
 
@@ -195,7 +205,8 @@ EXPERIMENTS = (
 def _main() -> None:
     """Writes `chosen.csv` and `passed.csv`."""
     # Where a folder has other runs of a published entry, the published one counts.
-    rows = pd.concat([*map(load_results, sys.argv[1:]), published("board/typical")])
+    of_entries = map(published, ("board/typical", "board/peak"))
+    rows = pd.concat([*map(load_results, sys.argv[1:]), *of_entries])
     entries = pd.concat([pd.read_csv(PASSED), measure_entries(rows)], ignore_index=True)
     found = choose_shapes(published("board/shapes"), entries)
     passed = []

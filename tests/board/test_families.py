@@ -1,5 +1,7 @@
 """Families: every budget has shapes of each, and all of them meet it."""
 
+import math
+
 import pandas as pd
 import pytest
 
@@ -56,7 +58,8 @@ def _searched():
 
 @pytest.fixture(name="entries", scope="module")
 def _entries():
-    entries = shapes.measure_entries(published("board/typical"))
+    rows = pd.concat(map(published, ("board/typical", "board/peak")))
+    entries = shapes.measure_entries(rows)
     return pd.concat([entries, pd.read_csv(shapes.PASSED)], ignore_index=True)
 
 
@@ -66,9 +69,10 @@ def test_the_shapes_that_stand_follow_from_what_is_published(searched, entries):
     expected = [Architecture.from_row(row) for row in _rows(stands)]
     assert expected == [Architecture.from_row(row) for row in _rows(found)]
     # A shape that was passed over knows less than the one that stands.
-    known = entries.groupby(["budget", "family"])["in_the_end"].max()
+    known = entries.groupby(["budget", "family"])[["in_the_end", "at_peak"]].max()
     for row in _rows(pd.read_csv(shapes.PASSED)):
-        assert row["in_the_end"] < known[row["budget"], row["family"]]
+        by = "in_the_end" if pd.isna(row["at_peak"]) else "at_peak"
+        assert row[by] < known.loc[(row["budget"], row["family"]), by]
 
 
 def _rows(table):
@@ -98,8 +102,11 @@ def test_a_measured_shape_stays_where_a_search_found_hardly_more(searched, entri
     for end, stands in ((0.99, entry["d_model"]), (1.01, other.architecture.d_model)):
         cells = {"d_model": other.architecture.d_model, "d_mlp": other.architecture.d_mlp}
         cells |= {"d_head": other.architecture.d_head, "in_the_end": end * entry["in_the_end"]}
-        both = pd.concat([entries, pd.DataFrame([entry | cells])], ignore_index=True)
-        assert _chosen(searched.assign(bits=better), both)[mlp] == stands
+        # At its best size of set, if that was measured of both, else on one as large as the budget.
+        for at_peak, is_same in ((math.nan, True), (end, True), (2 - end, False)):
+            measured = entry | cells | {"at_peak": at_peak * entry["at_peak"]}
+            both = pd.concat([entries, pd.DataFrame([measured])], ignore_index=True)
+            assert (_chosen(searched.assign(bits=better), both)[mlp] == stands) == is_same
 
 
 def test_a_family_is_named_by_options_and_its_shapes_by_sizes():
