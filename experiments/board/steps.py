@@ -20,10 +20,10 @@ from memobench.experiments.board import shapes
 from memobench.experiments.board.edges import run_with
 from memobench.experiments.board.peak import Peaks
 
+ATTENTION, MLP, BOTH = capacity_summary.SIDES
 SHARES = (0.5, 0.5625, 0.625, 0.75)
-# Of the learning rate, for attention alone, and for the two that have neurons.
-FACTORS = dict.fromkeys(capacity_summary.SIDES, (3.0, 5.0, 10.0))
-FACTORS[capacity_summary.ATTENTION] = (1.0, 2.0, 4.0)
+# Of the learning rate.
+FACTORS = {ATTENTION: (1.0, 2.0, 4.0), MLP: (3.0, 5.0, 10.0), BOTH: (3.0, 5.0, 10.0)}
 # Label tables of each budget.
 TABLES = {1024: 8, 2048: 6, 4096: 4}
 
