@@ -195,10 +195,7 @@ def tabulate(found: pd.DataFrame) -> str:
         for budget, best in find_best(found).items()
     ]
     shown = tables.markdown(pd.DataFrame(rows), {})
-    edge = (
-        f"{EDGE} The best learning rate or set size is the lowest or highest tried: beyond, it may "
-        "know more."
-    )
+    edge = f"{EDGE} Best at the lowest or highest learning rate or set size tried: may know more."
     notes = [edge] * (EDGE in shown) + [_tell_ranks(found)]
     return f"{shown}\n\n{textwrap.fill(' '.join(notes), 127)}"
 
@@ -211,8 +208,8 @@ def _tell_ranks(found: pd.DataFrame) -> str:
         _name_budgets(best, lambda of: all(_is_told(of[_BOTH], of[x]) for x in (_ATTENTION, _MLP))),
     ]
     return (
-        "By ranks, which leave room for rare failures and correct for all pairs, attention alone "
-        f"and the MLP differ {pairs[0]}, attention + MLP and either of them {pairs[1]}."
+        "Ranks, which leave room for rare failures, tell attention alone from the MLP "
+        f"{pairs[0]}, attention + MLP from both {pairs[1]}."
     )
 
 
