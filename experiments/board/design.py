@@ -487,11 +487,14 @@ def headline(table: pd.DataFrame) -> str:
     among = format_range([each["ratio"] for of in found.values() for each, _, _ in of])
     single = np.exp(pd.concat(by_budget.values())["attention alone"].dropna())
     every = (spread(of_budget)[:2] for of_budget in by_budget.values())
-    spreads = [[math.expm1(x) for x in each] for each in zip(*every, strict=True)]
+    spread_of, chance = (
+        format_range([100 * math.expm1(x) for x in each], ".0f").replace(" to ", "–")
+        for each in zip(*every, strict=True)
+    )
     return (
         f"In {designs} other designs at {budgets} attention alone averages {ratio} (by widths "
-        f"{among}; singly {single.min():.2f} to {single.max():.2f}, spread "
-        f"{format_range(spreads[0], '.0%')}, by chance {format_range(spreads[1], '.0%')}), "
+        f"{among}; singly {single.min():.2f} to {single.max():.2f}, spread {spread_of}%, by chance "
+        f"{chance}%), "
         f"attention + MLP {both}{_tell_lead(by_budget)}."
     )
 

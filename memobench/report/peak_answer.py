@@ -108,8 +108,8 @@ def answer(found: pd.DataFrame) -> str:
     notes = "; ".join(filter(None, (_tell_undecided(best, _ATTENTION, [_MLP]), on_large)))
     order = f" ({undecided})" if (undecided := _tell_undecided(best, first, others)) else ""
     if all(row["n_layers"] == 1 for rows in best.values() for row in rows.values()):
-        order = f" in one layer{order}"
-    than = " or ".join(NAMES[side] for side in others)
+        name += " in one layer"
+    than = "either" if first == _BOTH else " or ".join(NAMES[side] for side in others)
     return (
         f"{name[0].upper()}{name[1:]} memorizes more than {than}{order}: {bits} bits per parameter "
         f"from {min(best):,} to {max(best):,} parameters, at best set sizes, after "
