@@ -4,8 +4,8 @@
 each side with narrow heads learns sets half as far apart around its best one, for as many steps
 and, in preset `full`, for 16,384, at learning rates around its best.
 
-Expected: all know more, and attention alone stays ahead of the MLP. (On finer sets alone all know
-about the same.)
+Expected: all know more, and attention alone stays ahead of the MLP. (After more steps they do; on
+finer sets alone all know about the same.)
 
     memobench run board/steps
     memobench report board/steps
