@@ -51,11 +51,15 @@ ENTRIES = (256, 512, 1024, 2048)
 
 def main_shapes(budget: int) -> Iterator[Architecture]:
     """One layer, with wide and with narrow heads: the six main families."""
-    for shape in (*shapes.standard(budget), *shapes.standard(budget, "narrow")):
-        side, heads = shape.side
-        plain = getattr(shape, "activation", "gelu") == "gelu" and shape.shared_cells()
-        if side and heads in ("full", "narrow") and plain and plain["n_layers"] == 1:
-            yield shape
+    for of in ("families", "narrow"):
+        yield from filter(is_main, shapes.standard(budget, of))
+
+
+def is_main(shape: Architecture) -> bool:
+    """Whether a shape is of one of the six main families."""
+    side, heads = shape.side
+    plain = getattr(shape, "activation", "gelu") == "gelu" and shape.shared_cells()
+    return bool(side and heads in ("full", "narrow") and plain and plain["n_layers"] == 1)
 
 
 def entries(budget: int) -> Iterator[Architecture]:

@@ -6,15 +6,16 @@ import pandas as pd
 import pytest
 
 from memobench.board import families
-from memobench.board.table import EXACT
+from memobench.board import peak as peaks
+from memobench.board import table as board
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
-from memobench.experiments.board import shapes
+from memobench.experiments.board import finalists, peak, shapes
 from memobench.experiments.board import typical as board_typical
 from memobench.models.product_key_memory import ProductKeyMemory
 from memobench.store import results
 from memobench.store.published import published
-from tests.entries import BUDGET, HEADS, overfull
+from tests.entries import BUDGET, HEADS, made, n_params_of, overfull
 
 
 @pytest.mark.parametrize("of", shapes.SHAPES.values(), ids=shapes.SHAPES)
@@ -109,6 +110,33 @@ def test_a_measured_shape_stays_where_a_search_found_hardly_more(searched, entri
             assert (_chosen(searched.assign(bits=better), both)[mlp] == stands) == is_same
 
 
+@pytest.mark.parametrize(("more", "is_better"), [(0.01, False), (0.03, True)])
+def test_a_finalist_is_measured_again_that_knows_more_than_those_that_stand(more, is_better):
+    stand = set(peak.main_shapes(BUDGET))
+    others = [x for x in finalists.finalists(BUDGET) if x not in stand]
+    rows = []
+    for shape in finalists.finalists(BUDGET):
+        bits = 2.0 if shape in stand else 2.0 * (1 + more) if shape == others[0] else 1.9
+        level = bits * n_params_of(shape)
+        rows.append(made(board.run(shape, BUDGET), level, spread=0.0))
+    expected = {(BUDGET, others[0])} if is_better else set()
+    assert finalists.find_better(pd.DataFrame(rows)) == expected
+
+
+def test_finalists_are_the_best_of_the_published_search(searched):
+    better = finalists.find_better(published("board/finalists"))
+    expected = [
+        (row["budget"], shape, (row["budget"], shape) in better)
+        for row in _rows(finalists.find(searched))
+        for shape in [Architecture.from_row(row)]
+    ]
+    kept = _rows(pd.read_csv(finalists.FINALISTS))
+    assert expected == [(x["budget"], Architecture.from_row(x), x["again"]) for x in kept]
+    # No other looked better than those on the board in the end.
+    measured = peaks.peaks(published("board/challengers"))
+    assert set(zip(measured["budget"], measured["model"], strict=True)) == better
+
+
 def test_a_family_is_named_by_options_and_its_shapes_by_sizes():
     memory = ProductKeyMemory(d_model=4, d_head=4, d_key=3, n_keys=5, norm="none")
     assert memory.family == "product_key_memory (norm=none)"
@@ -122,7 +150,9 @@ def test_entries_that_spread_get_more_initial_weights(monkeypatch):
     def wanted(spread, starts=1, budgets=(BUDGET,)):
         row = overfull(board_typical.run(HEADS, BUDGET, inits=starts), 300.0, spread)
         found = board_typical.inits(results.to_table([row]), budgets)
-        assert set(zip(found["track"], found["family"], strict=True)) <= {(EXACT, HEADS.family)}
+        assert set(zip(found["track"], found["family"], strict=True)) <= {
+            (board.EXACT, HEADS.family)
+        }
         return found["inits"].tolist()
 
     assert wanted(10.0) == []
