@@ -174,9 +174,9 @@ class Finalists(Drawing):
         shown.insert(3, "on the board", ["yes" if stands else "" for stands in found["stands"]])
         return [
             "## The best of each side",
-            "The most bits of a side's finalists over those of its shapes that the search put on "
-            "the board, and attention over MLP, each by its best finalist. The best of several, on "
-            "so few label tables, looks better than it is.",
+            "The most bits of a side's finalists over the most of those that are on the board, and "
+            "attention over MLP, each by its best finalist. The best of several, on so few label "
+            "tables, looks better than it is.",
             tables.markdown(compare_best(found), {}),
             "## Finalists",
             "Places are those of the search. Rate and size are chosen as in `board/peak`, of "
@@ -212,7 +212,7 @@ class Challengers(Peaks):
 
 
 def compare_best(found: pd.DataFrame) -> pd.DataFrame:
-    """A row for each budget: the best of each side over the search's, and their ratio.
+    """A row for each budget: the best of each side over the board's, and their ratio.
 
     Args:
       found: as `place` returns it.
