@@ -56,7 +56,7 @@ def main_shapes(budget: int) -> Iterator[Architecture]:
 
 
 def is_main(shape: Architecture) -> bool:
-    """Whether a shape is of one of the six main families."""
+    """True if a shape is of one of the six main families."""
     side, heads = shape.side
     plain = getattr(shape, "activation", "gelu") == "gelu" and shape.shared_cells()
     return bool(side and heads in ("full", "narrow") and plain and plain["n_layers"] == 1)
