@@ -148,7 +148,7 @@ class Peaks(Drawing):
             "might know more. No set is larger than all pairs of tokens, as the largest is at 256, "
             "1,024 and 4,096 parameters. *Failed* trainings know less than "
             f"{FAILING:.0%} of their median; they count. Entries that cannot be told apart share a "
-            "range of ranks, as on the board."
+            "range of ranks; the board, with more entries, tells fewer apart."
             + f" The figure has {len(names - left_out)} families, those that know the most of all "
             "that were measured at every budget." * bool(left_out),
             tables.markdown(format_peaks(found), {}),
