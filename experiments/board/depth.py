@@ -2,7 +2,7 @@
 
 Shapes of the board with narrow heads have one layer. By its rates two layers of the MLP train to
 more bits than one or to far fewer, from label table to label table: here rates are those at which
-fewest fail. Narrow heads, and neurons beside them, are those of `board/peak`, half of them in each
+fewest fail. Narrow heads, and neurons beside them, are those of `board/steps`, half of them in each
 layer.
 
 Expected: the MLP gains by the second layer, attention alone does not. (The MLP does at 8,192
@@ -21,7 +21,8 @@ from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.board import shapes
 from memobench.experiments.board.edges import run_with
-from memobench.experiments.board.peak import Peaks, main_shapes
+from memobench.experiments.board.peak import Peaks
+from memobench.experiments.board.steps import narrow_shapes
 
 ATTENTION, MLP, BOTH = capacity_summary.SIDES
 BUDGETS = (4096, 8192)
@@ -42,11 +43,11 @@ SHARES = {
 
 def deep_shapes(budget: int) -> Iterator[Architecture]:
     """Attention with narrow heads, alone and beside an MLP, and the MLP, in two layers."""
-    for shape in main_shapes(budget):
+    for shape in narrow_shapes(budget):
         of: Any = shape
-        if shape.side == (ATTENTION, "narrow"):
+        if shape.side[0] == ATTENTION:
             yield shape.replace(n_layers=2, n_heads=of.n_heads // 2)
-        elif shape.side == (BOTH, "narrow"):
+        elif shape.side[0] == BOTH:
             yield shape.replace(n_layers=2, n_heads=of.n_heads // 2, d_mlp=of.d_mlp // 2)
     yield from (of for of in shapes.standard(budget) if of.family == "MLP, 2 layers")
 
