@@ -94,7 +94,8 @@ def find_better(table: pd.DataFrame) -> set[tuple[int, Architecture]]:
     better = set()
     for _, of_side in peak.peaks(table).groupby(["budget", "side"]):
         rows: list[Any] = of_side.to_dict("records")
-        most = max(row["bits"] for row in rows if row["model"] in main_shapes(row["budget"]))
+        on_board = (row["bits"] for row in rows if row["model"] in main_shapes(row["budget"]))
+        most = max(on_board, default=math.inf)
         bar = (1 + shapes.EQUAL) * most
         better |= {(row["budget"], row["model"]) for row in rows if row["bits"] > bar}
     return better
