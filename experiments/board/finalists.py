@@ -266,7 +266,7 @@ EXPERIMENTS = (
 def _main() -> None:
     """Writes `finalists.csv`."""
     found = find(published("board/shapes"))
-    # What has taken its place on the board since stays.
+    # Those that were measured stay: one may stand on the board since, and no longer be better.
     again = find_better(published("board/finalists")) | {
         (budget, shape) for budget in PLACES for shape in finalists(budget, again=True)
     }
