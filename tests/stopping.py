@@ -11,11 +11,15 @@ class Memory:
     def __init__(self, kept=()):
         self.kept = dict(kept)
         self.loaded = []
+        self.rejected = []
         self.saves = []
 
     def load(self, run_id):
         self.loaded.append(run_id)
         return self.kept.get(run_id)
+
+    def reject(self, run_id):
+        self.rejected.append(run_id)
 
     def save(self, run_id, arrays):
         self.kept[run_id] = {name: np.array(x) for name, x in arrays.items()}

@@ -2,8 +2,9 @@
 
 Shapes of the board with narrow heads have one layer. By its rates two layers of the MLP train to
 more bits than one or to far fewer, from label table to label table: here rates are those at which
-fewest fail. Narrow heads, and neurons beside them, are those of `board/steps`, half of them in each
-layer.
+fewest fail. Narrow heads, and neurons beside them, are those of the board, half of them in each
+layer; of attention + MLP at 4,096 parameters also those that it had before, which know less in one
+layer and more in two.
 
 Expected: the MLP gains by the second layer, attention alone does not. (The MLP does at 8,192
 parameters, with neurons attention does at 4,096; trainings of attention alone scatter.)
@@ -22,7 +23,7 @@ from memobench.experiment import Experiment
 from memobench.experiments.board import shapes
 from memobench.experiments.board.edges import run_with
 from memobench.experiments.board.peak import Peaks
-from memobench.experiments.board.steps import narrow_shapes
+from memobench.models import transformer
 
 ATTENTION, MLP, BOTH = capacity_summary.SIDES
 BUDGETS = (4096, 8192)
@@ -32,6 +33,9 @@ FACTORS = {
     ATTENTION: dict.fromkeys(BUDGETS, (1.0, 2.0, 5.0)),
     MLP: {4096: (2.5, 3.0, 4.0), 8192: (4.0, 5.5, 7.5)},
     BOTH: dict.fromkeys(BUDGETS, (2.0, 4.0, 8.0)),
+}
+FORMER = {
+    4096: transformer.MLP(d_model=10, d_head=1, n_heads=52, n_layers=1, d_mlp=34, heads="full")
 }
 # Sizes over parameters.
 SHARES = {
@@ -43,7 +47,8 @@ SHARES = {
 
 def deep_shapes(budget: int) -> Iterator[Architecture]:
     """Attention with narrow heads, alone and beside an MLP, and the MLP, in two layers."""
-    for shape in narrow_shapes(budget):
+    former = [FORMER[budget]] if budget in FORMER else []
+    for shape in [*shapes.standard(budget, "narrow"), *former]:
         of: Any = shape
         if shape.side[0] == ATTENTION:
             yield shape.replace(n_layers=2, n_heads=of.n_heads // 2)

@@ -145,7 +145,7 @@ def _fit(shape: Architecture, design: Design, width: int) -> Architecture:
     of: Any = shape
     d_head = max(1, round(of.d_head * width / of.d_model))
     new = shape.replace(d_model=width, d_head=d_head, n_layers=design.n_layers)
-    has_mlp = of.side[0] != capacity_summary.SIDES[0]
+    has_mlp = of.side[0] != capacity_summary.ATTENTION
     size = "d_mlp" if has_mlp else "n_heads"
     if has_mlp and of.n_heads > 1:
         heads, neurons = of.n_heads * 4 * of.d_model * of.d_head, of.d_mlp * (2 * of.d_model + 1)
@@ -248,6 +248,8 @@ def best_known(rows: pd.DataFrame) -> np.ndarray:
 def ratios(table: pd.DataFrame, load: float | None = None, widths: str = "both") -> pd.DataFrame:
     """Logarithms of the bits per parameter of COMPARED over those of the MLP, a row a design.
 
+    Designs that lack a label table of a setting, as half a sweep does, have none.
+
     Args:
       table: of runs.
       load: the size of set that counts, of equal frequencies alone; by default that of most bits,
@@ -271,7 +273,9 @@ def ratios(table: pd.DataFrame, load: float | None = None, widths: str = "both")
         rows = rows[rows["d_model"] == of_form.transform(WIDTHS[widths])]
     for design, of_design in rows.groupby(["budget", *CHOICES]):
         sides = dict(iter(of_design.groupby("side")))
-        if {ATTENTION, MLP} <= sides.keys():
+        # A setting is chosen for one label table by the others.
+        is_whole = (of_design.groupby("setting")["task_seed"].nunique() == TABLES).all()
+        if is_whole and {ATTENTION, MLP} <= sides.keys():
             mlp_T = best_known(sides[MLP])
             row: dict[str, Any] = dict(zip(["budget", *CHOICES], design, strict=True))
             row["bits"] = np.nan if _fails(mlp_T) else math.log(mlp_T.mean())

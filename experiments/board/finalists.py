@@ -7,7 +7,8 @@ four label tables. Those that hold 2% more than the best of their side on the bo
 at all rates and with all tables, of `board/peak` in `board/challengers`.
 
 Expected: the first of the search is among the best. (It was, but for attention + MLP at 4,096
-parameters, where by the whole grid the second holds 4% more, and took its place.)
+parameters, where by the whole grid the second holds 4% more, and took its place: `passed.csv` has
+the first.)
 
     memobench run board/finalists --preset=quick
     memobench report board/finalists --preset=quick
@@ -207,9 +208,17 @@ class Challengers(Peaks):
                     title: f"{of['name']} ({of['entry']})",
                     f"bits / parameter of {title}": tables.interval(*estimate(of), digits=3),
                 }
+            is_same = row["model"] == on_board["model"]
             ratio = tables.interval(*compare(row, on_board), digits=2)
-            shown.append(columns | {"challenger over the board": ratio})
-        return ["## Beside the board", tables.markdown(pd.DataFrame(shown), {})] if shown else []
+            shown.append(columns | {"challenger over the board": "the same" if is_same else ratio})
+        if not shown:
+            return []
+        return [
+            "## Beside the board",
+            "A challenger that held more than the best of its side has taken its place since: it "
+            "is *the same*, and `experiments/board/passed.csv` has what the former held.",
+            tables.markdown(pd.DataFrame(shown), {}),
+        ]
 
 
 def compare_best(found: pd.DataFrame) -> pd.DataFrame:

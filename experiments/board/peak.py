@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memobench.board import capacity_summary, peak
+from memobench.board import capacity_summary, families, peak
 from memobench.board import table as board
+from memobench.common.notation import enumerate_words
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
@@ -81,7 +82,7 @@ def runs(
 def _entry() -> Iterator[Run]:
     """The cheapest run that the board ranks, of the family that knows most."""
     for shape in shapes.standard(256, "narrow"):
-        if shape.side[0] == capacity_summary.SIDES[2]:
+        if shape.side[0] == capacity_summary.BOTH:
             fewest = peak.method(256).replace(tables=peak.LEAST_TABLES)
             yield dataclasses.replace(board.run(shape, 256), method=fewest)
 
@@ -145,14 +146,24 @@ class Peaks(Drawing):
             "ring in the figure is at the size that all choose. The interval (95%) covers that "
             "choice; it does not cover the choice of shapes or of steps. *Edge*: the best set size "
             "or learning rate is the lowest or highest of those tried; with one beyond, the entry "
-            "might know more. No set is larger than all pairs of tokens, as the largest is at 256, "
-            "1,024 and 4,096 parameters. *Failed* trainings know less than "
+            f"might know more{_tell_all_pairs(found)}. *Failed* trainings know less than "
             f"{FAILING:.0%} of their median; they count. Entries that cannot be told apart share a "
             "range of ranks; the board, with more entries, tells fewer apart."
             + f" The figure has {len(names - left_out)} families, those that know the most of all "
             "that were measured at every budget." * bool(left_out),
             tables.markdown(format_peaks(found), {}),
         ]
+
+
+def _tell_all_pairs(found: pd.DataFrame) -> str:
+    """The budgets at which no set could be larger, "" for none."""
+    largest = found["sizes"].map(max)
+    n_pairs = found["budget"].map(lambda budget: families.task(budget).vocab_size ** 2)
+    budgets = sorted(set(found["budget"][largest == n_pairs]))
+    if not budgets:
+        return ""
+    shown = enumerate_words(f"{budget:,}" for budget in budgets)
+    return f", but for sets of all pairs of tokens at {shown} parameters"
 
 
 def select_drawn(found: pd.DataFrame) -> pd.DataFrame:

@@ -33,7 +33,8 @@ from typing import Any
 import pandas as pd
 
 from memobench.board import capacity_summary, families, peak
-from memobench.core.architecture import Architecture
+from memobench.board import table as board
+from memobench.core.architecture import Architecture, read_family
 from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.methods.capacity import Capacity
@@ -137,9 +138,10 @@ def measure_entries(table: pd.DataFrame) -> pd.DataFrame:
 
     The columns are budget, family, those of architectures, `as_searched` (after as many steps as
     the search has, if that was measured), `in_the_end`, and `at_peak` (at the best size of set, if
-    the table has that run of `board/peak`).
+    the table has that run of the board).
     """
-    peaks = {(row["budget"], row["model"]): row["bits"] for row in _rows(peak.peaks(table))}
+    on_board = table[[board.track_of(row) is not None for row in _rows(table)]]
+    peaks = {(row["budget"], row["model"]): row["bits"] for row in _rows(peak.peaks(on_board))}
     of_exact = table.query("method == 'capacity' and protocol == 'exact' and status == 'ok'")
     found = []
     for row in _rows(of_exact):
@@ -148,7 +150,7 @@ def measure_entries(table: pd.DataFrame) -> pd.DataFrame:
         if METHOD.steps == steps[-1]:
             continue
         budget = capacity_summary.budget(row["n_params"])
-        of = {"budget": budget, "family": capacity_summary.family(row)}
+        of = {"budget": budget, "family": read_family(row)}
         cells = {name: row[name] for name in architecture_columns()}
         bits = {
             "as_searched": bits_K[steps.index(METHOD.steps)] if METHOD.steps in steps else math.nan,

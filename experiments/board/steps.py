@@ -1,9 +1,8 @@
 """board/steps: the best forms of the board on finer sets, and after four times its steps.
 
 `board/peak` tries sets an eighth of the budget apart, and stops after 4,096 steps. Here the form of
-each side with narrow heads, of attention + MLP at 4,096 parameters the former one, learns sets half
-as far apart around its best one, for as many steps and, in preset `full`, for 16,384, at learning
-rates around its best.
+each side with narrow heads learns sets half as far apart around its best one, for as many steps
+and, in preset `full`, for 16,384, at learning rates around its best.
 
 Expected: all know more, and attention alone stays ahead of the MLP. (After more steps they do; on
 finer sets alone all know about the same.)
@@ -16,37 +15,25 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from memobench.board import capacity_summary, peak
-from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Experiment
 from memobench.experiments.board import shapes
 from memobench.experiments.board.edges import run_with
 from memobench.experiments.board.peak import Peaks
-from memobench.models import transformer
 
 ATTENTION, MLP, BOTH = capacity_summary.SIDES
 SHARES = (0.5, 0.5625, 0.625, 0.75)
 # Of the learning rate.
 FACTORS = {ATTENTION: (1.0, 2.0, 4.0), MLP: (3.0, 5.0, 10.0), BOTH: (3.0, 5.0, 10.0)}
-# The board had this shape of attention + MLP when it was measured here.
-FORMER = {
-    4096: transformer.MLP(d_model=10, d_head=1, n_heads=52, n_layers=1, d_mlp=34, heads="full")
-}
 # Label tables of each budget.
 TABLES = {1024: 8, 2048: 6, 4096: 4}
-
-
-def narrow_shapes(budget: int) -> Iterator[Architecture]:
-    """The board's shapes with narrow heads; of attention + MLP at 4,096 parameters its former."""
-    for shape in shapes.standard(budget, "narrow"):
-        yield FORMER.get(budget, shape) if shape.side[0] == BOTH else shape
 
 
 def runs(budgets: Iterable[int], longer: int) -> Iterator[Run]:
     """The form of each side with narrow heads, with so many times the steps of the board."""
     training = peak.TRAINING.replace(epochs=longer * peak.TRAINING.epochs)
     for budget in budgets:
-        for shape in narrow_shapes(budget):
+        for shape in shapes.standard(budget, "narrow"):
             factors = FACTORS[shape.side[0]]
             yield run_with(shape, budget, factors, SHARES, TABLES[budget], training)
 

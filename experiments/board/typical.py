@@ -41,7 +41,7 @@ from memobench.report.capacity_summary import Typical
 from memobench.store.published import published
 
 # What can be afforded under the published protocol: main families, up to a budget.
-_MAIN = (capacity_summary.ATTENTION, capacity_summary.MLP, "attention + MLP")
+_MAIN = ("attention-only, full heads", "MLP", "attention + MLP")
 _PUBLISHED_UP_TO = 512
 INITS = pathlib.Path(__file__).with_name("inits.csv")
 # The protocol of Dana et al. has its own learning rate.
@@ -194,7 +194,7 @@ def _brief_run(shape: Architecture, budget: int) -> Run:
 def _narrow_runs() -> Iterator[Run]:
     for budget in shapes.NARROW:
         for shape in shapes.standard(budget, "narrow"):
-            brief = budget > 4096 or (budget, shape.side[0]) == (4096, capacity_summary.SIDES[2])
+            brief = budget > 4096 or (budget, shape.side[0]) == (4096, capacity_summary.BOTH)
             yield (_brief_run if brief else _run)(shape, budget)
     for shape in _DEEP:
         yield _brief_run(shape, 2048)

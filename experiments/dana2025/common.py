@@ -50,7 +50,7 @@ def variants(
 
 def twice(method: Training) -> list[Training]:
     """The method, and the same with twice the steps."""
-    return [method, method.times(2)]
+    return [method, method.replace(epochs=2 * method.epochs)]
 
 
 def presets(

@@ -21,27 +21,27 @@ from memobench.claims.evidence import (
 LINEAR: Region = (0.5, 1.5)
 QUADRATIC: Region = (1.5, 2.5)
 HALVED: Region = (-np.inf, 0.5)
+# Steps of accuracy that are none, and a share of a gain that is none.
+LEAST, MOST = 0.02, 0.1
 EXPONENTS_G = np.arange(10, 601) / 100
 
 
-def never_falls(
-    x: str, group: str = "n_examples", by: float = 0.02, least_gain: float = 0.02
-) -> Test:
-    """Accuracy grows with x: in every group it gains from first to last, and falls nowhere.
+def never_falls(x: str) -> Test:
+    """Accuracy grows with x: in sets of every size it gains from first to last, and falls nowhere.
 
-    A step down by up to `by` does not count as a fall, nor a gain below `least_gain` as a gain.
-    Where the first point is saturated there is nothing to gain.
+    A step by up to LEAST counts neither as a fall nor as a gain. Where the first point is saturated
+    there is nothing to gain.
     """
 
     def test(table: pd.DataFrame) -> Finding:
         statistics = {}
-        for value, means in means_by_group(table, group, x).items():
+        for value, means in means_by_group(table, "n_examples", x).items():
             if len(means.at) < 3 or means.mean_X[0] > SATURATED:
                 continue
             gain = statistic_of(
                 f"gain from {x} = {means.x(x)[0]:g} to {means.x(x)[-1]:g}",
                 means.y_BX[:, -1] - means.y_BX[:, 0],
-                (least_gain, np.inf),
+                (LEAST, np.inf),
                 means.seeds,
             )
             steps_BX = np.diff(means.y_BX, axis=1)
@@ -49,25 +49,26 @@ def never_falls(
             step = smallest_mean(
                 f"least step, at {x} = {means.x(x)[lowest + 1]:g},",
                 steps_BX,
-                (-by, np.inf),
+                (-LEAST, np.inf),
                 means.seeds,
                 str(gain),
             )
             statistics[value] = pick_severest(gain, step)
-        return conclude_groups(statistics, group, "no group has three values to grow between")
+        none = "no group has three values to grow between"
+        return conclude_groups(statistics, "n_examples", none)
 
     return test
 
 
-def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") -> Test:
-    """Once x has reached the column `at`, accuracy gains at most a share of its gain before.
+def levels_off(x: str, at: str) -> Test:
+    """Once x has reached the column `at`, accuracy gains at most MOST of its gain before.
 
-    In every group that is not yet saturated there.
+    In sets of every size that are not yet saturated there.
     """
 
     def test(table: pd.DataFrame) -> Finding:
         statistics = {}
-        for value, means in means_by_group(table, group, x, at).items():
+        for value, means in means_by_group(table, "n_examples", x, at).items():
             reached_X = means.x(x) >= means.x(at)
             if not 0 < reached_X.sum() < len(reached_X) or len(means.at) < 3:
                 continue
@@ -82,11 +83,12 @@ def levels_off(x: str, at: str, most: float = 0.1, group: str = "n_examples") ->
             )
             # Without any gain before, nothing can level off.
             share_B = divide_or(after_B, before_B, np.inf)
-            region = (-np.inf, most)
+            region = (-np.inf, MOST)
             statistics[value] = statistic_of(
                 "gain after over before", share_B, region, means.seeds, details
             )
-        return conclude_groups(statistics, group, f"no unsaturated group has {x} on both sides")
+        none = f"no unsaturated group has {x} on both sides"
+        return conclude_groups(statistics, "n_examples", none)
 
     return test
 

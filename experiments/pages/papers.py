@@ -76,9 +76,10 @@ def commands(paper: str) -> str:
         }
         if known is not None and is_complete:
             own = known[known["run_id"].isin({run.run_id for run in runs})]
-            row |= {"runs measured": len(own), "measured core-hours": _hours(own).sum()}
+            spent = _hours(own).groupby(own["platform"].map(_HOURS)).sum()
+            row |= {"runs measured": len(own), **spent.add_prefix("measured ")}
         rows.append(row)
-    digits = {"planned core-hours": 2, "measured core-hours": 2}
+    digits = dict.fromkeys(["planned core-hours", *(f"measured {x}" for x in _HOURS.values())], 2)
     table = tables.markdown(pd.DataFrame(rows), digits)
     return table.replace("\\`", "`")  # Commands are code.
 

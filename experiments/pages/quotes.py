@@ -18,6 +18,7 @@ import pandas as pd
 
 from memobench import claims
 from memobench.board.capacity_summary import SIDES
+from memobench.board.table import OPEN
 from memobench.common import folders
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import design, peak, shapes
@@ -90,6 +91,7 @@ def _peaks() -> str:
     found = _read_peaks()
     board = pd.read_csv(folders.published() / "leaderboard.csv")
     typical = found.groupby("budget")["bits"].max()
+    board = board[board["track"] == OPEN]
     known = board.groupby("budget")["certified_bits_per_parameter"].max()[typical.index]
     certified = (
         "At these budgets the best certified weights know "

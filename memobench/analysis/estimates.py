@@ -1,5 +1,7 @@
 """Estimates, with intervals, from values over tables and trainings."""
 
+import math
+
 import numpy as np
 
 from memobench.analysis import statistics
@@ -15,9 +17,11 @@ def estimate_mean(value_TxS: np.ndarray) -> Estimate:
     >>> estimate_mean(np.array([[9.0, 11.0], [11.0, 13.0], [10.0, 12.0]])).value
     11.0
     """
-    found_BxK = statistics.replicates(value_TxS.mean(axis=1, keepdims=True))
-    low, high = statistics.interval(found_BxK[:, 0], len(value_TxS))
-    return Estimate(float(found_BxK[0, 0]), low, high)
+    mean_T = value_TxS.mean(axis=1)
+    if len(mean_T) < statistics.MIN_SEEDS:
+        return Estimate(float(mean_T.mean()), math.nan, math.nan)
+    mean, half = float(mean_T.mean()), float(statistics.half_widths(mean_T))
+    return Estimate(mean, mean - half, mean + half)
 
 
 def estimate_gain(value_KxTxS: np.ndarray) -> Estimate:

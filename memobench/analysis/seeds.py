@@ -123,10 +123,6 @@ def distinguishing_columns(table: pd.DataFrame, always: Iterable[str]) -> list[s
 EPS = 0.1
 
 
-# Columns that `add_theory` adds.
-OF_THEORY = ("promised", "load", "proven_ratio", "t_eps", "floor", "certified_floor")
-
-
 def add_theory(table: pd.DataFrame) -> pd.DataFrame:
     """The table with what theory says about its rows, runs or means, in further columns.
 

@@ -272,6 +272,17 @@ def mask_unsaturated(mean_X: np.ndarray) -> np.ndarray:
     return np.cumsum(above_X) - above_X == 0
 
 
+def half_widths(value_XxT: np.ndarray) -> np.ndarray:
+    """Half of Student's 95% intervals of means over the last axis, of two values at least.
+
+    >>> half_widths(np.array([1.0, 2.0, 3.0])).round(3)
+    np.float64(2.484)
+    """
+    n = value_XxT.shape[-1]
+    quantile = scipy.special.stdtrit(n - 1, 0.5 + CONFIDENCE / 2)
+    return quantile * value_XxT.std(axis=-1, ddof=1) / np.sqrt(n)
+
+
 def interval(values_B: np.ndarray, seeds: int) -> tuple[float, float]:
     """95% interval of a statistic from its estimate and replicates, NaN with too few seeds."""
     low, high = intervals(values_B[:, None], seeds)

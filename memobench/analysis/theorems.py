@@ -15,7 +15,7 @@ from memobench.theory.limits import UPPER_BOUNDS
 from memobench.theory.theorem import Bound, Limit, Sizes, Theorem, Violation
 
 # The columns that `seeds.add_theory` adds to those of runs.
-ADDED = ("promised", "load", "t_eps", "floor", "certified_floor", "proven_ratio")
+OF_THEORY = ("promised", "load", "proven_ratio", "t_eps", "floor", "certified_floor")
 
 
 @cached_until_new_kind
@@ -89,7 +89,7 @@ def violations(
             applies = limit.applies(table)
             measured, value = limit.measure(table), limit.value(table)
         except KeyError as error:
-            name, known = str(*error.args[:1]), [*all_columns(), *ADDED]
+            name, known = str(*error.args[:1]), [*all_columns(), *OF_THEORY]
             if name in known:
                 continue
             raise UserError(

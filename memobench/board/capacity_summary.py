@@ -24,9 +24,8 @@ from memobench.store.rows import parse_list
 
 # Columns that tell apart the sets on which architectures are compared.
 SET = ["vocab_size", "n_examples", "protocol", "steps"]
-ATTENTION, MLP = "attention-only, full heads", "MLP"
 # The sides that are compared, each by the best of its forms (`Architecture.side`).
-SIDES = ("attention alone", "MLP", "attention + MLP")
+SIDES = ATTENTION, MLP, BOTH = "attention alone", "MLP", "attention + MLP"
 # The submitter of the project's own rows.
 OWN = "memobench"
 # A power law less likely than this is rejected.
@@ -80,7 +79,7 @@ def summarize_run(run: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         "run_id": run["run_id"],
         "by": run.get("by"),
-        "family": family(run),
+        "family": read_family(run),
         "entry": " ".join(known_as.shown_sizes) if known_as else "",
         "model": known_as or run,
         "budget": budget(int(run["n_params"])),
@@ -119,11 +118,6 @@ def estimate_half_known(run: Any) -> thresholds.Estimate | None:
         return None
     known, n = models(run, "rung_known")[-1].mean(), int(run["n_examples"])
     return thresholds.fit_half_known(trials, thresholds.threshold_range(known, n, guessing))
-
-
-def family(run: Any) -> str:
-    """The family of a row's architecture, or its name and depth if it is not registered here."""
-    return read_family(run)
 
 
 def budget(n_params: int) -> int:
@@ -236,9 +230,9 @@ def contests(table: pd.DataFrame) -> list[Contest]:
     found: dict[int, Contest] = {}
     for (of, *_), group in sorted(like.items(), key=lambda item: len(item[1])):
         forms = frozenset((side, heads) for side, heads, _ in group)
-        if {*SIDES[:2]} <= {side for side, _ in forms}:
+        if {ATTENTION, MLP} <= {side for side, _ in forms}:
             group.sort(key=lambda each: _bits_per_parameter(each[2]))
-            wide = [run for *form, run in group if form == [SIDES[0], "full"]]
+            wide = [run for *form, run in group if form == [ATTENTION, "full"]]
             runs_of: dict[str, list[Any]] = {}
             for side, _, run in group:
                 runs_of.setdefault(side, []).append(run)
@@ -298,8 +292,9 @@ def power_laws(table: pd.DataFrame) -> pd.DataFrame:
     runs = capacity_runs(table)
     exact: list[Any] = runs[runs["protocol"] == "exact"].to_dict("records")
     found = []
-    for name in dict.fromkeys(map(family, exact)):
-        own = sorted((run for run in exact if family(run) == name), key=lambda run: run["n_params"])
+    for name in dict.fromkeys(map(read_family, exact)):
+        of_name = (run for run in exact if read_family(run) == name)
+        own = sorted(of_name, key=lambda run: run["n_params"])
         doublings_X = np.log2([2 * run["n_examples"] / run["vocab_size"] ** 2 for run in own])
         columns = [np.ones(len(own)), np.log([run["n_params"] for run in own])]
         columns += [] if np.ptp(doublings_X) == 0 else [doublings_X]

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy.special
 
-from memobench.analysis.statistics import CONFIDENCE
+from memobench.analysis.statistics import half_widths
 from memobench.board import capacity_summary, families
 from memobench.common.errors import name_place, require
-from memobench.core.architecture import Architecture
+from memobench.core.architecture import Architecture, read_family
 from memobench.core.cells import from_cells
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate, count_failed
@@ -127,8 +126,8 @@ def peak(value_JxRxT: np.ndarray) -> PeakEstimate:
         size, rate = _choose(value_JxRxT[:, :, ~half_T])
         value_JxT[:, half_T] = value_JxRxT[:, rate, half_T]
         value_T[half_T] = value_JxRxT[size, rate, half_T]
-    value, low = value_T.mean(), value_T.mean() - half_width(value_T)
-    high = max(value, (value_JxRxT.mean(axis=-1) + half_width(value_JxRxT)).max())
+    value, low = value_T.mean(), value_T.mean() - half_widths(value_T)
+    high = max(value, (value_JxRxT.mean(axis=-1) + half_widths(value_JxRxT)).max())
     estimate = Estimate(float(value), float(low), float(high))
     return PeakEstimate(estimate, *_choose(value_JxRxT), value_JxT, value_T)
 
@@ -138,13 +137,6 @@ def _choose(value_JxRxT: np.ndarray) -> tuple[int, int]:
     mean_JxR = value_JxRxT.mean(axis=-1)
     rate = int(mean_JxR.sum(axis=0).argmax())
     return int(mean_JxR[:, rate].argmax()), rate
-
-
-def half_width(value_T: np.ndarray) -> Any:
-    """Half of Student's 95% interval of the mean over tables, the last axis."""
-    n_tables = value_T.shape[-1]
-    quantile = scipy.special.stdtrit(n_tables - 1, 0.5 + CONFIDENCE / 2)
-    return quantile * value_T.std(axis=-1, ddof=1) / math.sqrt(n_tables)
 
 
 def ratio(estimate: Estimate, other: Estimate) -> Estimate:
@@ -208,7 +200,7 @@ def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
         "run_id": run["run_id"],
         "by": run.get("by"),
         "budget": budget,
-        "family": capacity_summary.family(run),
+        "family": read_family(run),
         "entry": " ".join(architecture.shown_sizes),
         "model": architecture,
         "side": side,
@@ -222,6 +214,6 @@ def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
         "failed": count_failed(bits_JxRxT[found.size, found.rate]),
         "sizes": size_J,
         "means": means_J,
-        "errors": half_width(found.value_JxT).tolist(),
+        "errors": half_widths(found.value_JxT).tolist(),
         "of_budget": dict(zip(size_J, means_J, strict=True)).get(budget, math.nan),
     }

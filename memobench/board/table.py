@@ -427,32 +427,47 @@ def _key(row: Mapping[str, Any]) -> _Key:
 
 
 def track_of(row: Mapping[str, Any]) -> str | None:
-    """The track of training that a Peak's row is on; None where it is not an entry.
-
-    A row is one where it is of the board's grid, the parameters meet the budget, and the label
-    tables are those of seeds 0, 1, .., as many as an estimate needs.
-    """
+    """The track of training that a Peak's row is on; None where it is not an entry."""
     if row["method"] != Peak.name or (made := _read(row)) is None:
         return None
-    method: Any = made.method
-    if made.task.seed or placement_error(made.task, row["n_params"]):
-        return None
-    budget = _SETS[made.task]
-    is_of_grid = made.task == peak.task(budget) and method == peak.method(budget).replace(
-        tables=method.tables
-    )
-    return EXACT if is_of_grid and method.tables >= peak.LEAST_TABLES else None
+    return None if entry_error(made, row["n_params"]) else EXACT
+
+
+def entry_error(run: Run, n_params: int) -> str | None:
+    """The reason why the run of a Peak is not an entry, in a line; None where it is one.
+
+    It is one of the board's grid whose parameters meet the budget, whose label tables are those of
+    seeds 0, 1, .., as many as an estimate needs, and whose initial weights nobody chose.
+    """
+    method: Any = run.method
+    if reason := placement_error(run.task, n_params):
+        return reason
+    if run.seed or run.task.seed:
+        return f"its seeds must be 0, got seed={run.seed} and task_seed={run.task.seed}."
+    if method.steps != peak.TRAINING.steps:
+        return f"it must train for {peak.TRAINING.steps:,} steps, got {method.steps:,}."
+    budget = _SETS[run.task]
+    grid = peak.method(budget).replace(tables=method.tables)
+    is_of_grid = run.task == peak.task(budget) and method == grid
+    if not is_of_grid or method.tables < peak.LEAST_TABLES:
+        return (
+            f"its sets, learning rates and training must be those of memobench.board_run, with "
+            f"{peak.LEAST_TABLES} label tables at least."
+        )
+    return None
 
 
 def is_of_overfull_set(row: Mapping[str, Any], training: Training = peak.TRAINING) -> bool:
     """True for a Capacity's row of as many associations as its budget has parameters.
 
-    Of label tables 0, 1, .., and of models that are trained like this.
+    Of label tables 0, 1, .., of initial weights that nobody chose, and of models that are trained
+    like this.
     """
     if row["method"] != Capacity.name or (made := _read(row)) is None:
         return False
     method: Any = made.method
-    is_placed = not made.task.seed and not placement_error(made.task, row["n_params"])
+    is_seeded = made.seed or made.task.seed
+    is_placed = not is_seeded and not placement_error(made.task, row["n_params"])
     return (
         is_placed
         and made.task == families.task(_SETS[made.task])

@@ -79,7 +79,7 @@ def linear_in_heads(group: str = "d_model") -> Test:
 
     def test(table: pd.DataFrame) -> Finding:
         groups = {
-            # Without the first saturated point, which `unsaturated` keeps: the curve bends there.
+            # Without the first saturated point, which the mask keeps: the curve bends there.
             value: means.where(mask_unsaturated(means.mean_X) & (means.mean_X <= SATURATED))
             for value, means in means_by_group(table, group, "n_heads").items()
         }

@@ -1,6 +1,5 @@
 """The columns of a run: a spec as the cells of a row, and the spec of such cells."""
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -8,7 +7,7 @@ from memobench.common.errors import UserError, require, short_repr
 from memobench.core import columns as col
 from memobench.core import spec
 from memobench.core.architecture import Architecture
-from memobench.core.columns import Column, by_name, merge
+from memobench.core.columns import Column, by_name, is_empty, merge
 from memobench.core.run import SEED, Method, Run
 from memobench.core.spec import cached_until_new_kind
 from memobench.core.task import Task
@@ -100,7 +99,7 @@ def from_cells(row: Mapping[str, Any]) -> Run:
     >>> from_cells(cells(run)) == run
     True
     """
-    row = {name: None if _is_nan(value) else value for name, value in row.items()}
+    row = {name: None if is_empty(value) else value for name, value in row.items()}
     run = Run(
         task=Task.from_row(row),
         architecture=Architecture.from_row(row),
@@ -123,7 +122,3 @@ def from_cells(row: Mapping[str, Any]) -> Run:
                 f"{short_repr(value)}; all columns of a row must be those of one run"
             )
     return run
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)

@@ -18,6 +18,9 @@ class Checkpoints(Protocol):
     def load(self, run_id: str) -> Arrays | None:
         """The arrays that were saved last, or None."""
 
+    def reject(self, run_id: str) -> None:
+        """Takes note that the arrays loaded last are of no use, and the run starts anew."""
+
     def save(self, run_id: str, arrays: Arrays) -> None:
         """Replaces what was saved, whole or not at all."""
 
@@ -47,6 +50,8 @@ def resume(
         found = restore(arrays)
         if _are_same(arrays, saved(found)):
             return found
+    assert checkpoints is not None
+    checkpoints.reject(run_id)
     _warn_of_version(run_id)
     return None
 

@@ -7,6 +7,7 @@ pages, checks and the documentation of columns derive from these declarations.
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -267,6 +268,11 @@ class Column:
 def by_name(*columns: Column) -> dict[str, Column]:
     """Columns by their names."""
     return {column.name: column for column in columns}
+
+
+def is_empty(cell: Any) -> bool:
+    """True for the cell of a column that a row does not have: None, or NaN in a table."""
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
 def merge(*groups: Mapping[str, Column]) -> dict[str, Column]:

@@ -144,12 +144,10 @@ class Weights(NamedTuple):
 
     Attributes:
       params: a tree of float arrays.
-      first: the number of the task's examples, from its first on; None for all.
       task: the task that they memorize; None for the run's.
     """
 
     params: Any
-    first: int | None = None
     task: Any = None
 
 

@@ -16,7 +16,6 @@ import importlib
 import importlib.util
 import inspect
 import itertools
-import math
 import pkgutil
 import sys
 import typing
@@ -34,6 +33,7 @@ from memobench.core.columns import (
     declare,
     flag,
     integer,
+    is_empty,
     merge,
     number,
 )
@@ -451,7 +451,7 @@ class _Field:
 
     def read(self, row: Mapping[str, Any]) -> Any:
         cell = row.get(self.column)
-        if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        if is_empty(cell):
             if self.omit is not dataclasses.MISSING:
                 return self.omit
             require(self.optional, f"{self.column} is missing; give {self.column} a value")
@@ -510,9 +510,7 @@ class _Flat(_Nested):
         return {name: _canonical(cell) for name, cell in cells.items() if cell is not None}
 
     def read(self, row: Mapping[str, Any]) -> Any:
-        name = row.get(self.column)
-        is_empty = name is None or (isinstance(name, float) and math.isnan(name))
-        return self.omit if is_empty else super().read(row)
+        return self.omit if is_empty(row.get(self.column)) else super().read(row)
 
     def from_canonical(self, found: Mapping[str, Any]) -> Any:
         return self.read(found)

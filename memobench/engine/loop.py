@@ -133,9 +133,8 @@ class Lanes:
         self._refresh_lane_inputs()
         step_R = np.array([job.step for job in self._job_of_each_lane()])
         rate_RxC, order_RxCxB = self.policy.feed(self.program, step_R)
-        lane_R = self.lane_R._replace(step=devices.split(step_R.astype(np.int32)))
         self.state, curve = self.program.chunk(
-            self.state, self._data, lane_R, rate_RxC, order_RxCxB
+            self.state, self._data, self.lane_R, rate_RxC, order_RxCxB
         )
         for job in self._busy_jobs():
             job.step += self.policy.signature.chunk_steps

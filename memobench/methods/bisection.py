@@ -22,6 +22,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from memobench.methods.thresholds import is_complete
 from memobench.numerics.metrics import NEARLY, memorized_bits
 
 # A capacity that gains less than this share from twice the steps counts as converged.
@@ -66,8 +67,8 @@ class Proposal(NamedTuple):
 
 
 def passes(trial: Trial, target: float) -> bool:
-    """True where the set was memorized completely."""
-    return trial.known >= target * trial.n_examples - 1e-9
+    """True where so large a share of the set was memorized."""
+    return is_complete(trial.known, trial.n_examples, target)
 
 
 def next_trials(search: Rules, n_examples: int, trials: Sequence[Trial]) -> list[Proposal]:
@@ -95,7 +96,7 @@ def next_trials(search: Rules, n_examples: int, trials: Sequence[Trial]) -> list
     return _proposals(search, 2 * steps, [n_examples, *_gallop(search, low, high)])
 
 
-def columns(n_examples: int, trials: Sequence[Trial], n_choices: int | None) -> dict[str, Any]:
+def columns(n_examples: int, trials: Sequence[Trial], n_choices: int) -> dict[str, Any]:
     """The columns of the row of a finished search.
 
     Returns:
@@ -211,7 +212,7 @@ def _set_and_known(trials: Sequence[Trial]) -> tuple[int, int]:
 
 
 def _found_before(trials: Sequence[Trial]) -> tuple[int, int] | None:
-    """`_found` before the last doubling; None where there was none."""
+    """`_set_and_known` before the last doubling; None where there was none."""
     before = _earlier_trials(trials)
     return _set_and_known(before) if before else None
 
@@ -220,10 +221,8 @@ def _earlier_trials(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.steps < trials[-1].steps]
 
 
-def _bits(n_examples: int, n_choices: int | None, trials: Sequence[Trial]) -> float | None:
+def _bits(n_examples: int, n_choices: int, trials: Sequence[Trial]) -> float:
     """Bits of all examples by the trial of least loss; 0 where all diverged."""
-    if n_choices is None:
-        return None
     _, loss = best_of_whole(trials, n_examples)
     return 0.0 if math.isnan(loss) else float(memorized_bits(loss, n_examples, n_choices))
 

@@ -36,8 +36,6 @@ from memobench.store.rows import parse_list
 
 # Raised whenever a run would make other trainings: ids then differ, and results never mix.
 RULES = 1
-# Rows list bits with so many digits.
-LISTED = 1e-3
 # The columns of trials with a learning rate of their own.
 _OF_TRIAL_PILOTS = ("pilot_trials", "trial_rate")
 # Steps of a rung over those of the one before.

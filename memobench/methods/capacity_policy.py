@@ -26,6 +26,9 @@ from memobench.methods.subset_methods import JobQueue
 from memobench.methods.trial_schedule import Findings, Proposal, method_of
 from memobench.numerics import metrics
 
+# Rows list bits with so many digits.
+LISTED_DIGITS = 3
+
 
 @dataclasses.dataclass(eq=False)
 class ModelJob(EpochJob):
@@ -96,7 +99,7 @@ class CapacityPolicy(JobQueue):
         bits = float(metrics.memorized_bits(loss, n, n_choices)) if finite else 0.0
         # As rows have them: means of rows are those of what they list, and none is beyond what
         # there is to know.
-        job.bits = min(round(bits, 3), n * math.log2(n_choices))
+        job.bits = min(round(bits, LISTED_DIGITS), n * math.log2(n_choices))
         job.seen = 0.0
         ends = job.proposal.tries and thresholds.is_complete(job.known, n)
         job.done = job.step >= job.steps or ends or self._should_give_up(job)

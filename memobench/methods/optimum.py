@@ -81,8 +81,11 @@ class Optimum(Method):
 
     def cost(self, run: Run, module: models.Module | None = None) -> Cost:
         module, n_rows = module or run.module(), self.starts * run.task.n_examples
+        steps = self.adam_steps + self.steps
         return dataclasses.replace(
             super().cost(run, module),
+            steps=steps,
+            sequential_steps=steps,
             rows_per_step=n_rows,
             flops_per_step=6.0 * module.work(n_rows, run.task.context_length),
             starts=self.starts,
@@ -279,7 +282,7 @@ def _starts(pack: Pack, n_starts: int) -> Any:
     length = pack.runs[0].task.context_length
     target = models.shapes(pack.module, length)
     trees = [
-        models.pad_to(models.init(run.module(), length, key), target)
+        models.pad_to(models.init_on_host(run.module(), length, key), target)
         for run in pack.runs
         for key in jax.random.split(initializing.init_key(run), n_starts)
     ]

@@ -63,7 +63,6 @@ class Peak(TablesMethod):
             list(self.shares) == sorted(self.shares) and self.shares[-1] == 1,
             f"shares={self.shares} must rise to 1. Sort them, and end with 1.",
         )
-        self.training.schedule.check_epochs(self.training.epochs)
 
     @property
     def lanes(self) -> int:

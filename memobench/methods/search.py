@@ -184,7 +184,7 @@ class SearchPolicy(JobQueue):
 
     def result(self, compile_seconds: float) -> PackResult:
         """Accuracies and losses are those on all examples, each by its best learning rate."""
-        each = list(zip(self.trials, self.runs, strict=True))
+        each: list[Any] = list(zip(self.trials, self.runs, strict=True))
         found = [bisection.best_of_whole(made, run.task.n_examples) for made, run in each]
         accuracy_R, loss_R = np.array(found).T
         return PackResult.of_ends(

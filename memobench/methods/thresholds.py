@@ -52,9 +52,9 @@ def count_failed(bits: np.ndarray) -> int:
     return int((bits < FAILING * np.median(bits)).sum())
 
 
-def is_complete(known: int, n_examples: int) -> bool:
-    """True where that many examples are all, but for the share that NEARLY leaves out."""
-    return known >= NEARLY * n_examples - 1e-9
+def is_complete(known: int, n_examples: int, share: float = NEARLY) -> bool:
+    """True where that many examples are at least so large a share of all."""
+    return known >= share * n_examples - 1e-9
 
 
 def should_give_up(progress: float, known: float) -> bool:

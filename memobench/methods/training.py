@@ -175,10 +175,6 @@ class Training(TrainedMethod):
         """The exact protocol with the same number of steps and the same learning rates."""
         return self.replace(protocol="exact", batch_size=None)
 
-    def times(self, factor: int) -> Self:
-        """The same schedule stretched over `factor` times the epochs."""
-        return self.replace(epochs=factor * self.epochs)
-
     def check_run(self, run: Run) -> None:
         task: Any = run.task
         require(

@@ -5,7 +5,7 @@ beside it. All of it follows from runs of Capacities; no sentence is written by 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -51,11 +51,6 @@ def answer(table: pd.DataFrame) -> str:
     return " ".join(filter(None, parts))
 
 
-def has_answer(table: pd.DataFrame) -> bool:
-    """True if a table compares attention alone with an MLP."""
-    return bool(capacity_summary.contests(table))
-
-
 def compare_learned_sets(table: pd.DataFrame) -> str:
     """A sentence on the largest sets that half of the trainings learn; "" where unknown."""
     compared = capacity_summary.select_complete(
@@ -65,51 +60,31 @@ def compare_learned_sets(table: pd.DataFrame) -> str:
     if not over:
         return ""
     return (
-        f"Half the narrow heads' trainings learn to 99% sets {format_range(over)} times the MLP's "
+        f"Half of attention's trainings learn to 99% sets {format_range(over)} times the MLP's "
         f"(up to {measured[-1].budget:,})."
     )
 
 
-def draw(
-    table: pd.DataFrame, bits_of: Mapping[str, list[Any]] | None = None, title: str | None = None
-) -> "Figure":
-    """The key figure, of most bits and of largest sets per parameter, of each side's forms.
+def draw(table: pd.DataFrame, bits_of: dict[str, list[Any]], title: str) -> "Figure":
+    """The key figure, of bits and of largest sets per parameter, of each side's best form.
 
     Args:
-      table: of runs of Capacities.
-      bits_of: bits to draw in place of the table's, by form: parameters, estimate and limits.
-      title: in place of one that the table gives.
+      table: of runs of Capacities, which know the largest sets.
+      bits_of: bits by form: parameters, estimate and limits.
+      title: of the figure.
     """
     contests = capacity_summary.contests(table)
     figure, ((bits, sets),) = subplots(1, 2, (12, 4.8))
     compared = capacity_summary.select_complete(contests, [_ATTENTION, _MLP]) or contests
-    for axis, column, label, summarize in (
-        (bits, "bits", "bits per parameter", _summaries),
+    for axis, lines, label in (
+        (bits, bits_of, "bits per parameter"),
         (
             sets,
-            "half_99",
+            _largest_sets(compared),
             "associations per parameter\nthat half of the trainings learn",
-            _summarize_largest,
         ),
     ):
-        known = {contest.budget: summarize(contest) for contest in compared}
-        points = [
-            (name, row)
-            for side in (_ATTENTION, _MLP, _BOTH)
-            for contest in capacity_summary.select_complete(compared, [side])
-            for name, row in known[contest.budget].items()
-            if name == side or (side == _ATTENTION and name == WIDE)
-        ]
-        lines: dict[str, list[Any]] = {}
-        for name in (_BOTH, _ATTENTION, _MLP, WIDE):
-            rows = [row for of, row in points if of == name]
-            is_narrow = all(row["model"].side[1] == "narrow" for row in rows)
-            lines[form_name(name, "narrow") if is_narrow else name] = [
-                (row["n_params"], *_per_parameter(row, column)) for row in rows
-            ]
-        if column == "bits" and bits_of:
-            lines = dict(bits_of)
-        draw_labelled_lines(axis, lines, max(FIELD) + 0.3 if column == "bits" else None)
+        draw_labelled_lines(axis, lines, max(FIELD) + 0.3 if axis is bits else None)
         axis.set_ylabel(label)
         axis.set_xlabel("parameters, all counted")
     bits.grid(visible=False, axis="y")
@@ -125,17 +100,22 @@ def draw(
             fontsize="x-small",
             ha="right",
         )
-    figure.suptitle(title or _title(contests), fontsize="medium")
+    figure.suptitle(title, fontsize="medium")
     return figure
 
 
-def _title(contests: Sequence[capacity_summary.Contest]) -> str:
-    complete = capacity_summary.select_complete(contests, [_ATTENTION, _MLP])
-    best = [_ratio(each.best[_ATTENTION], each.best[_MLP]).value for each in complete]
-    wide = [_ratio(each.wide, each.best[_MLP]).value for each in complete if each.wide is not None]
-    heads = "narrow" if _has_narrow(complete) else "its"
-    said = f"Attention alone knows {format_range(best)} times the MLP's bits with {heads} heads"
-    return f"{said}, {format_range(wide)} times with wide ones" if wide else said
+def _largest_sets(contests: Sequence[capacity_summary.Contest]) -> dict[str, list[Any]]:
+    """By form, parameters with the largest sets and their limits, where a side is complete."""
+    lines = {}
+    for name in (_BOTH, _ATTENTION, _MLP, WIDE):
+        side = _ATTENTION if name == WIDE else name
+        known = map(_summarize_largest, capacity_summary.select_complete(contests, [side]))
+        rows = [of_budget[name] for of_budget in known if name in of_budget]
+        is_narrow = all(row["model"].side[1] == "narrow" for row in rows)
+        lines[form_name(name, "narrow") if is_narrow else name] = [
+            (row["n_params"], *_per_parameter(row, "half_99")) for row in rows
+        ]
+    return lines
 
 
 # --- Sentences ------------------------------------------------------------------------------------
@@ -147,16 +127,17 @@ def _order(contests: Sequence[capacity_summary.Contest]) -> str:
     last = contests[-1]
     sides = sorted(last.best, key=lambda side: -_per_parameter(known[-1][side], "bits").value)
     first, *others = sides
-    is_ahead = all(
-        _ratio(contest.best[first], contest.best[other]).low > 1
-        for contest in contests
-        for other in others
-    )
+    over = [
+        _ratio(contest.best[first], contest.best[other]) for contest in contests for other in others
+    ]
+    more = "the most" if all(each.low > 1 for each in over) else "as much as any"
+    if any(each.high < 1 for each in over):
+        more = f"the most at {last.budget:,}, not everywhere"
     name = NAMES[first]
     if all(summaries[first]["model"].side[1] == "narrow" for summaries in known):
         name = f"with narrow heads (narrower than the model) {name}"
     return (
-        f"{name[0].upper()}{name[1:]} memorizes {'the most' if is_ahead else 'as much as any'}: "
+        f"{name[0].upper()}{name[1:]} memorizes {more}: "
         f"{format_range([_per_parameter(each[first], 'bits').value for each in known])} bits per "
         f"parameter {_where(contests)}."
     )
@@ -195,8 +176,7 @@ def _compare_sets(
 
 
 def _where(contests: Sequence[capacity_summary.Contest]) -> str:
-    ends = list(dict.fromkeys(f"{contests[i].budget:,}" for i in (0, -1)))
-    return f"{'from' if len(ends) > 1 else 'at'} {' to '.join(ends)} parameters"
+    return name_budgets([contest.budget for contest in contests])
 
 
 def _width(contests: Sequence[capacity_summary.Contest]) -> str:
@@ -265,6 +245,12 @@ def _estimate(row: Any, name: str, per: float = 1) -> Estimate:
 
 def _per_parameter(row: Any, name: str) -> Estimate:
     return _estimate(row, name, row["n_params"])
+
+
+def name_budgets(budgets: Sequence[int]) -> str:
+    """Such as "from 256 to 512 parameters", of budgets in order."""
+    ends = list(dict.fromkeys(f"{budgets[i]:,}" for i in (0, -1)))
+    return f"{'from' if len(ends) > 1 else 'at'} {' to '.join(ends)} parameters"
 
 
 def format_range(values: Sequence[float], form: str = ".2f") -> str:

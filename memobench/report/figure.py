@@ -102,7 +102,7 @@ class Figure(Drawing):
         known = [*MEASURES, *averaged_own_measures()]
         fix = suggest(str(self.y), known)
         require(self.y in known, f"figure: y={short_repr(self.y)} is not a measure{fix}")
-        self._require_columns([*row_columns(), *analysis.OF_THEORY])
+        self._require_columns([*row_columns(), *theorems.OF_THEORY])
 
     def _require_columns(self, known: Collection[str]) -> None:
         for name, column in (("x", self.x), ("hue", self.hue), ("row", self.row)):

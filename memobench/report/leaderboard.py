@@ -6,15 +6,14 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from memobench.board import copies, families, peak, submissions
 from memobench.board import table as standard
-from memobench.board.capacity_summary import capacity_runs
 from memobench.certificates import counting
 from memobench.common import folders
 from memobench.common.errors import UserError
+from memobench.core.cells import from_cells
 from memobench.methods.peak import Peak
 from memobench.report import answer, configurations, html, latex, peak_answer, tables
 from memobench.report.drawing import save
@@ -74,16 +73,6 @@ _BESIDE = {
     "board/certified.md": "all numbers of weights",
     "boards/v2.html": "board v2",
 }
-
-
-def select_comparable(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that compare attention and MLP, memobench's own or, if these do not, all."""
-    runs, steps = capacity_runs(runs), peak.TRAINING.steps
-    rows: list[Any] = runs.to_dict("records")
-    is_sound = [row["steps"] == steps and not standard.reading_error(row) for row in rows]
-    runs = runs[np.array(is_sound, bool)]
-    published = runs[runs["by"] == standard.OWN] if "by" in runs else runs
-    return published if answer.has_answer(published) else runs
 
 
 def page(
@@ -159,19 +148,11 @@ def write(
     others = configurations.build(own)
     if not others.empty:
         configurations.write(others, folder)
-    of_answer = select_comparable(runs)
-    said = ""
-    if answer.has_answer(of_answer):
-        is_own = runs["by"] == standard.OWN
-        at_peak = peak_answer.name_peaks(runs[is_own])
-        has_peaks = peak_answer.has_answer(at_peak)
-        if has_peaks:
-            sets = answer.compare_learned_sets(of_answer)
-            said = f"{peak_answer.answer(at_peak)} {sets}".strip()
-            figure = peak_answer.draw(at_peak, of_answer)
-        else:
-            said, figure = answer.answer(of_answer), answer.draw(of_answer)
-        save(figure, folder / "leaderboard.png")
+    said, ours = "", results.to_table([dict(row) for row in published])
+    at_peak = peak_answer.name_peaks(ours)
+    if peak_answer.has_answer(at_peak):
+        said = f"{peak_answer.answer(at_peak)} {answer.compare_learned_sets(ours)}".strip()
+        save(peak_answer.draw(at_peak, ours), folder / "leaderboard.png")
     beside = [(folder / path).exists() for path in ("CONFIGURATIONS.md", "boards/v2-tables.md")]
     text = page(board, said, *beside)
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
@@ -238,20 +219,19 @@ def certify_kept(own: pd.DataFrame, folder: results.Path) -> list[dict[str, Any]
 
 
 def explain_off_board(own: pd.DataFrame) -> str:
-    """The reason why runs of the reader's are not entries, if they can be read; "" if all are."""
+    """The reasons why runs of the reader's are not entries, of those that can be read; "" for none.
+
+    Every reason stands once, whichever runs have it.
+    """
     peaks: list[Any] = own[(own["method"] == Peak.name) & (own["status"] == "ok")].to_dict(
         "records"
     )
     known = [row for row in peaks if not standard.reading_error(row)]
-    off = [row for row in known if standard.track_of(row) is None]
-    steps = peak.TRAINING.steps
+    errors = [standard.entry_error(from_cells(row), row["n_params"]) for row in known]
+    off = list(filter(None, errors))
     if off:
-        others = ", ".join(f"{x:,}" for x in sorted({int(row["steps"]) for row in off} - {steps}))
-        why = f"they train for {others} steps, the board for {steps:,}"
-        # One reason that all have; there may be several.
-        if any(row["steps"] == steps for row in off):
-            why = "their sets, learning rates, label tables or trainings are not the board's"
-        return f"{len(off)} of your {len(peaks)} runs of peaks are not ranked: {why}."
+        first = f"{len(off)} of your {len(peaks)} runs of peaks are not ranked:"
+        return "\n".join([first, *(f"- {reason}" for reason in dict.fromkeys(off))])
     if len(own) and not peaks:
         return (
             "No run of yours is ranked: the board ranks peaks over set sizes.\n"

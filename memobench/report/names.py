@@ -6,7 +6,7 @@ from typing import Any
 
 from memobench.board import capacity_summary
 from memobench.common.errors import escape_unprintable
-from memobench.core.architecture import Architecture
+from memobench.core.architecture import Architecture, read_family
 
 # Heads as wide as the residual stream are those that `Architecture.side` calls full.
 _HEADS = {"full": "wide", "narrow": "narrow", "compressed": "compressed"}
@@ -49,8 +49,9 @@ def display_name(of: Architecture | Mapping[str, Any]) -> str:
     >>> display_name({**row, "n_heads": 4, "n_layers": 2, "activation": "relu"})
     'attention + ReLU MLP, narrow heads, 2 layers'
     """
-    known = of if isinstance(of, Architecture) else capacity_summary.architecture(of)
-    family = escape_unprintable(known.family) if known else capacity_summary.family(of)
+    row: Any = of
+    known = of if isinstance(of, Architecture) else capacity_summary.architecture(row)
+    family = escape_unprintable(known.family) if known else read_family(row)
     before, _, layers = family.rpartition(", ")
     if re.fullmatch(r"\d+ layers", layers):
         family = before

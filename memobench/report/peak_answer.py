@@ -6,7 +6,7 @@ beside it. All of it follows from runs of Peaks; no sentence is written by hand.
 
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -19,7 +19,7 @@ from memobench.core.cells import from_cells
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate
 from memobench.report import tables
-from memobench.report.answer import NAMES, WIDE, format_range
+from memobench.report.answer import NAMES, WIDE, format_range, name_budgets
 from memobench.report.answer import draw as draw_answer
 from memobench.report.names import display_name, form_name
 
@@ -105,16 +105,18 @@ def answer(found: pd.DataFrame) -> str:
     )
     overfull = [x for budget in best if not math.isnan(x := overfull_ratio(found, budget))]
     on_large = f"on as many pairs as parameters {format_range(overfull)}" if overfull else ""
-    notes = "; ".join(filter(None, (_tell_undecided(best, _ATTENTION, [_MLP]), on_large)))
-    order = f" ({undecided})" if (undecided := _tell_undecided(best, first, others)) else ""
+    notes = _in_brackets(*_tell_exceptions(best, _ATTENTION, [_MLP]), on_large)
+    order = _in_brackets(*_tell_exceptions(best, first, others))
+    is_narrow = all(rows[_ATTENTION]["heads"] == "narrow" for rows in best.values())
+    form = "with narrow heads" if is_narrow else "by its best form"
     if all(row["n_layers"] == 1 for rows in best.values() for row in rows.values()):
         name += " in one layer"
     than = "either" if first == _BOTH else " or ".join(NAMES[side] for side in others)
     return (
         f"{name[0].upper()}{name[1:]} memorizes more than {than}{order}: {bits} bits per parameter "
-        f"from {min(best):,} to {max(best):,} parameters, at best set sizes, after "
-        f"{last[_MLP]['steps']:,} full-batch Adam steps. Attention alone knows with narrow heads "
-        f"{over} times the MLP's bits ({notes}), with wide {wide}."
+        f"{name_budgets([*best])}, at best set sizes, after {last[_MLP]['steps']:,} full-batch "
+        f"Adam steps. Attention alone knows {form} {over} times the MLP's bits{notes}, with wide "
+        f"{wide}."
     )
 
 
@@ -160,17 +162,27 @@ def draw(found: pd.DataFrame, table: pd.DataFrame) -> "Figure":
     return draw_answer(table, lines, title)
 
 
-def _tell_undecided(best: dict[int, dict[str, Any]], first: str, others: list[str]) -> str:
-    """The budgets at which a side cannot be told from another, "" for none."""
-    found = [
-        f"{budget:,}"
-        for budget, rows in best.items()
-        if any(
-            over.low <= 1 <= over.high
-            for over in (compare(rows[first], rows[other]) for other in others)
-        )
-    ]
-    return f"undecided at {', '.join(found)}" if found else ""
+def _tell_exceptions(
+    best: dict[int, dict[str, Any]], first: str, others: list[str]
+) -> Iterator[str]:
+    """Where a side cannot be told from one of the others, and where it knows less than one."""
+    undecided, behind = [], []
+    for budget, rows in best.items():
+        over = [compare(rows[first], rows[other]) for other in others]
+        if any(each.high < 1 for each in over):
+            behind.append(f"{budget:,}")
+        elif any(each.low <= 1 for each in over):
+            undecided.append(f"{budget:,}")
+    if undecided:
+        yield f"undecided at {', '.join(undecided)}"
+    if behind:
+        yield f"less at {', '.join(behind)}"
+
+
+def _in_brackets(*notes: str) -> str:
+    """The notes that there are, behind a space; "" for none."""
+    found = "; ".join(filter(None, notes))
+    return f" ({found})" if found else ""
 
 
 def tabulate(found: pd.DataFrame) -> str:

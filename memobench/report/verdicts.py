@@ -47,6 +47,7 @@ OF_PAPER = {
     "of hundreds of examples.",
 }
 
+_NUMBERS = ("estimate", "low", "high", "least", "most", "seeds")
 _COLUMNS = (*claims.VARIANTS.values(), claims.OPTIMUM)
 
 
@@ -94,20 +95,25 @@ def page(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
 
 
 def count_standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
-    """The number of decided verdicts that stand after correction for their number, in words."""
-    names = ("estimate", "low", "high", "least", "most", "seeds")
-    p_values = []
+    """The number of decided verdicts that stand after correction for their number, in words.
+
+    The correction is for all statistics that have an interval, also those that it leaves undecided.
+    """
+    p_values, n_undecided = [], 0
     for found in verdicts.values():
-        decided = found[found["verdict"].isin((claims.HOLDS, claims.FAILS))]
-        for numbers in decided[[*names]].apply(pd.to_numeric, errors="coerce").to_numpy():
-            estimate, low, high, least, most, seeds = numbers.tolist()
+        numbers = found[[*_NUMBERS]].apply(pd.to_numeric, errors="coerce")
+        has_interval = numbers[["low", "high"]].notna().all(axis=1)
+        n_undecided += int((has_interval & (found["verdict"] == claims.UNDECIDED)).sum())
+        is_decided = found["verdict"].isin((claims.HOLDS, claims.FAILS))
+        for estimate, low, high, least, most, seeds in numbers[is_decided].to_numpy().tolist():
             p_values.append(claims.p_value(estimate, low, high, (least, most), seeds))
     by_interval = [p for p in p_values if not math.isnan(p)]
     if not by_interval:
         return ""
+    standing = holm([*by_interval, *[1.0] * n_undecided])
     return (
-        f"Of {len(by_interval):,} verdicts that intervals decide "
-        f"{sum(holm(by_interval)):,} stand after Holm's correction for their number."
+        f"Of {len(standing):,} verdicts with intervals {len(by_interval):,} are decided by them, "
+        f"and {sum(standing):,} stand after Holm's correction for all {len(standing):,}."
     )
 
 

@@ -9,6 +9,7 @@ import logging
 import pathlib
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -44,13 +45,18 @@ class Folder:
     def save(self, run_id: str, arrays: Arrays) -> None:
         """Replaces the run's file, or warns where that cannot be: training goes on without."""
         written = io.BytesIO()
-        np.savez(written, allow_pickle=False, **arrays)
+        # Without allow_pickle=False, which NumPy before 2.2 saves as one more array.
+        named: dict[str, Any] = arrays
+        np.savez(written, **named)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with atomic.replace(self._path(run_id)) as file:
                 file.write(written.getbuffer())
         except OSError as error:
             _log.warning("no checkpoint of run %s: %s", run_id, error)
+
+    def reject(self, run_id: str) -> None:
+        """Keeps the file until the run is saved again."""
 
     def run_ids(self) -> set[str]:
         """The ids of the runs that have a checkpoint."""
@@ -105,6 +111,11 @@ class Timed:
             self._seconds[run_id] = float(saved[_SECONDS])
             self._devices[run_id] = saved[_DEVICES].tolist()
         return {x.removeprefix(_ARRAYS): saved[x] for x in names}
+
+    def reject(self, run_id: str) -> None:
+        self._seconds.pop(run_id, None)
+        self._devices.pop(run_id, None)
+        self._inner.reject(run_id)
 
     def save(self, run_id: str, arrays: Arrays) -> None:
         self._saved.add(run_id)

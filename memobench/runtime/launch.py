@@ -5,11 +5,13 @@ whose leases say who trains what: see `memobench.runtime.workers`. Imports no JA
 """
 
 import ast
+import collections
 import contextlib
 import functools
 import importlib.util
 import itertools
 import logging
+import math
 import os
 import pathlib
 import pickle
@@ -30,10 +32,9 @@ from typing import Any
 from memobench.common.errors import UserError, in_a_line, require, short_repr
 from memobench.core import plugins
 
-# The part of a GPU's memory that JAX takes for one process; that of this machine's for its workers.
-MEMORY_FRACTION = 0.75
-# JAX's variable for that part. On a CPU `local.memory_bytes` alone reads it.
-MEMORY_VARIABLE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+# JAX's variable for the part of a GPU's memory that one process takes, and its default; here also
+# for the part of this machine's memory that workers have.
+MEMORY_VARIABLE, MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75
 # Within which the address of a Ray cluster must answer.
 CONNECT_SECONDS = 10
 # Within which stopped tasks of Ray save where they are.
@@ -42,13 +43,25 @@ STOP_SECONDS = 60
 _MPS = "nvidia-cuda-mps-control"
 # Within which a tool of NVIDIA's must answer.
 _TOOL_SECONDS = 60
-# How lines of a worker's log begin that its driver repeats, and how much of the log it reads.
+# How lines of a worker's log begin that its driver repeats, and how long they may be.
 _SAYS, _READ_BYTES = "memobench: ", 2**16
 
 _log = logging.getLogger("memobench")
 
 # What a worker does, called with its number.
 Work = Callable[[int], None]
+
+
+def memory_fraction() -> float:
+    """The part of the memory that this process and its workers may take.
+
+    Raises UserError where the variable holds none.
+    """
+    text = os.environ.get(MEMORY_VARIABLE, "")
+    with contextlib.suppress(ValueError):
+        if 0 < (found := float(text or MEMORY_FRACTION)) < math.inf:
+            return found
+    raise UserError(f"{MEMORY_VARIABLE} must be a part of the memory such as 0.5, got {text!r}")
 
 
 def make_portable(work: Work) -> Work:
@@ -99,6 +112,8 @@ class Launcher:
         self._logs.mkdir(exist_ok=True)
         self._work_file = self._logs / f"work-{uuid.uuid4().hex[:8]}.pickle"
         self._said = set[str]()
+        # Bytes of each log.
+        self._n_read = collections.Counter[pathlib.Path]()
         self._started_mps = bool(self._gpus) and self.n_sharing > 1 and _start_mps()
 
     def start(self, work: Work, n: int) -> None:
@@ -158,15 +173,15 @@ class Launcher:
 
     def _repeat_warnings(self, log: pathlib.Path) -> None:
         """Says once what a worker warns of, whose log goes with it."""
-        try:
-            with open(log, "rb") as file:
-                text = file.read(_READ_BYTES).decode(errors="replace")
-        except OSError:
-            return
-        for line in text.splitlines(keepends=True):
-            if line.startswith(_SAYS) and line.endswith("\n") and line not in self._said:
-                self._said.add(line)
-                _log.warning("%s", line.removeprefix(_SAYS).strip())
+        with contextlib.suppress(OSError), open(log, "rb") as file:
+            file.seek(self._n_read[log])
+            # A part of a line, unless none may be that long, is read again.
+            while (line := file.readline(_READ_BYTES)).endswith(b"\n") or len(line) == _READ_BYTES:
+                self._n_read[log] = file.tell()
+                text = line.decode(errors="replace").strip()
+                if text.startswith(_SAYS) and text not in self._said:
+                    self._said.add(text)
+                    _log.warning("%s", text.removeprefix(_SAYS))
 
     def _reason(self, child: Any, place: int, log: pathlib.Path) -> str | None:
         _close_input(child)
@@ -183,7 +198,7 @@ class Launcher:
         # Set for this process alone.
         found = {x: y for x, y in os.environ.items() if x != "XLA_PYTHON_CLIENT_PREALLOCATE"}
         if not self.words:
-            found[MEMORY_VARIABLE] = f"{MEMORY_FRACTION / self.n_sharing:.3f}"
+            found[MEMORY_VARIABLE] = f"{memory_fraction() / self.n_sharing:.3f}"
         if self._gpus:
             gpus = self._gpus[place :: self.n] or [self._gpus[place % len(self._gpus)]]
             found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
@@ -374,7 +389,7 @@ def _work_in_ray(work: Work, share: float, number: int) -> None:
     # Workers inherit the driver's JAX_PLATFORMS, which is about its own machine.
     jax.config.update("jax_platforms", None if share else "cpu")
     if share:
-        os.environ[MEMORY_VARIABLE] = f"{MEMORY_FRACTION * share:.3f}"
+        os.environ[MEMORY_VARIABLE] = f"{memory_fraction() * share:.3f}"
     work(number)
 
 

@@ -84,6 +84,15 @@ class Lease:
         with atomic.replace(self.path, durable=False) as file:
             file.write(json.dumps(content).encode())
 
+    def renew(self) -> None:
+        """Beats; warns where that cannot be, but for a folder that somebody removed."""
+        try:
+            self.beat()
+        except FileNotFoundError:
+            pass  # What cannot be written will say so.
+        except OSError as error:
+            _log.warning("cannot renew %s: %s", self.path, error)
+
     def release(self) -> None:
         self._leases.forget(self)
 
@@ -216,13 +225,7 @@ class Leases:
                     self._beating = False
                     return
                 for lease in list(self._mine.values()):
-                    try:
-                        lease.beat()
-                    except FileNotFoundError:
-                        # Somebody removed the folder; what cannot be written will say so.
-                        del self._mine[lease.path]
-                    except OSError as error:
-                        _log.warning("cannot renew %s: %s", lease.path, error)
+                    lease.renew()
 
 
 MAX_BYTES = 2**30

@@ -97,21 +97,11 @@ def memory_bytes(n_workers: int = 1) -> float:
     many workers on another device of about this size plan the same packs.
     """
     if jax.default_backend() == "cpu":
-        found = _memory_fraction() * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        found = launch.memory_fraction() * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     else:
         found = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
     # Not every accelerator says how much it has.
     return 2.0 ** math.floor(math.log2(found / n_workers)) if found else math.inf
-
-
-def _memory_fraction() -> float:
-    text = os.environ.get(launch.MEMORY_VARIABLE, "")
-    try:
-        return float(text or launch.MEMORY_FRACTION)
-    except ValueError:
-        raise UserError(
-            f"{launch.MEMORY_VARIABLE} must be a part of the memory such as 0.5, got {text!r}"
-        ) from None
 
 
 def require_device() -> None:

@@ -38,7 +38,7 @@ def provenance(
     return {
         "spec_version": SPEC_VERSION,
         "memobench": __version__,
-        "commit": _commit(),
+        "commit": commit(),
         "jax": jax.__version__,
         "jaxlib": jaxlib.__version__,
         "platform": device.platform,
@@ -53,10 +53,11 @@ def provenance(
 
 
 @functools.cache
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of the checkout this code runs from, with `+` where files differ from it.
 
-    None, with a warning, where git does not tell.
+    None, with a warning, where git does not tell. Once known it stays, whatever is checked out
+    while this process runs: call it before the first training.
     """
     # Installed, it may lie within the repository of something else.
     if not (folders.CHECKOUT / ".git").exists():

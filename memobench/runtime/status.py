@@ -2,6 +2,7 @@
 
 import collections
 
+from memobench.common.notation import pluralize
 from memobench.runtime.leases import HeldLease, Leases
 from memobench.store import results
 
@@ -17,21 +18,24 @@ def text(folder: results.Path) -> str:
     """
     results.require_folder(folder, results.first_step(folder), "results=")
     sweeps: dict[str, HeldLease] = {}
-    packs = collections.defaultdict(list)
+    packs = collections.defaultdict[str, list[HeldLease]](list)
+    failed = collections.defaultdict[str, list[HeldLease]](list)
     gone = []
     for lease in Leases(folder).read():
         if not lease.alive:
             gone.append(lease)
             continue
         name = lease.about.get("sweep", "")
-        if lease.about.get("kind") == "sweep":
+        kind = lease.about.get("kind")
+        if kind == "sweep":
             sweeps[name] = lease
         else:
-            packs[name].append(lease)
+            (failed if kind == "failed" else packs)[name].append(lease)
     lines = []
-    for name in sorted(sweeps.keys() | packs.keys()):
+    for name in sorted(sweeps.keys() | packs.keys() | failed.keys()):
         lines.append(f"sweep {name}: {_describe_sweep(sweeps.get(name))}")
         lines += [f"  pack {_describe_pack(lease)}" for lease in packs[name]]
+        lines += [f"  {_describe_failed(lease)}" for lease in failed[name]]
     done = f"{folder}: {len(results.load_rows(folder))} runs are done"
     head = done if lines else f"{done}; idle"
     dead = ", ".join(sorted({f"{lease.host}, process {lease.pid}" for lease in gone}))
@@ -52,6 +56,11 @@ def _describe_pack(lease: HeldLease) -> str:
         f"{about['done'] / max(about['steps'], 1):.0%} of {about['steps']:,} model-steps "
         f"({_describe_holder(lease)})"
     )
+
+
+def _describe_failed(lease: HeldLease) -> str:
+    why = lease.about.get("error", "unknown")
+    return f"failed: {pluralize(len(lease.run_ids), 'run')}: {why} ({_describe_holder(lease)})"
 
 
 def _describe_holder(lease: HeldLease) -> str:

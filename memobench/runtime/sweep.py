@@ -34,10 +34,9 @@ from memobench.core.run import Pack, Run
 from memobench.engine import compiling
 from memobench.optimizers import Optimizer
 from memobench.planner import costs
-from memobench.runtime import launch, local, worker, workers
+from memobench.runtime import launch, local, provenance, worker, workers
 from memobench.runtime.leases import STALE_SECONDS, Leases
 from memobench.runtime.progress import Progress
-from memobench.runtime.provenance import device_name
 from memobench.schedules import Schedule
 from memobench.store import measures
 from memobench.store import results as store
@@ -103,6 +102,7 @@ def run(
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     local.require_device()
     compiling.keep_programs()
+    provenance.commit()
     wanted = {run.run_id: run for run in _list_runs(runs)}
     _check(wanted.values())
     if launcher:
@@ -173,7 +173,7 @@ def predict(
       rows: of shards, whose times on this machine make the prediction better.
       workers: their number on other machines, if they are there, as fast as this one.
     """
-    name, packs = device_name(jax.devices()[0]), list(packs)
+    name, packs = provenance.device_name(jax.devices()[0]), list(packs)
     found = costs.predict(packs, name, workers or local.n_workers(), rows)
     return dataclasses.replace(found, device=f"machines like {name}") if workers else found
 
@@ -250,7 +250,7 @@ def _train_missing(
             work = functools.partial(
                 workers.work, workspace, runs, ids, packs, steps, ahead, memory
             )
-        bar.add(packs, costs.predict(packs, device_name(jax.devices()[0]), place.n))
+        bar.add(packs, costs.predict(packs, provenance.device_name(jax.devices()[0]), place.n))
         place.begin(workspace.folder)
         stack.enter_context(contextlib.closing(place))
         driver = workers.Watcher(missing, packs, workspace, place, work, lease, bar)
@@ -268,7 +268,7 @@ def _train_missing(
             stopping = "stopping: packs save where they are at their next steps"
             _log.warning("%s", stopping)
             lease.update(line=stopping)
-            lease.beat()
+            lease.renew()
             raise
     if driver.lost:
         others = "; the same command tries these again"

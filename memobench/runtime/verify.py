@@ -33,13 +33,15 @@ from memobench.common.notation import pluralize
 from memobench.core import module as models
 from memobench.core.cells import check_code, from_cells
 from memobench.core.run import Run
-from memobench.methods.capacity import LISTED
+from memobench.methods.capacity_policy import LISTED_DIGITS
 from memobench.planner import packing
 from memobench.runtime import worker
 from memobench.store import results, rows
 
 # How far rounding takes two measurements of a run apart: relatively, or absolutely close to zero.
 SAME = {"within": 1e-4, "zero": 1e-6}
+# Half of the last digit that rows list is less.
+_LISTED = 10.0**-LISTED_DIGITS
 # Columns in which rows of a table had better agree.
 _PROVENANCE = ("commit", "device", "memobench", "jax")
 
@@ -217,7 +219,7 @@ def check_weights(run: Run, row: _Row, counted: _Row) -> None:
         check("best_bits", counted["bits"])
         most = max(row["bits"], *(bits for bits_L in row["rung_bits"] for bits in bits_L))
         require(
-            most <= row["best_bits"] + LISTED,
+            most <= row["best_bits"] + _LISTED,
             f"best_bits must be the most of all models, {short_repr(most)}, got "
             f"{short_repr(row['best_bits'])}. Delete the row",
         )
@@ -226,7 +228,7 @@ def check_weights(run: Run, row: _Row, counted: _Row) -> None:
         # The best of the whole set are kept.
         most = max(bits for bits_T in row["size_bits"][-1] for bits in bits_T)
         require(
-            agree(most, counted["bits"], 1e-3, LISTED),
+            agree(most, counted["bits"], 1e-3, _LISTED),
             f"size_bits of the whole set are at most {short_repr(most)}, but the weights that were "
             f"kept have {short_repr(counted['bits'])} bits; delete the wrong one",
         )

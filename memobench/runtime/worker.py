@@ -302,9 +302,7 @@ def _encode_certificate(run: Run, found: Weights) -> bytes | None:
     task = found.task or run.task
     try:
         return certificates.encode(
-            certificates.make(
-                task, run.architecture, found.params, first=found.first, seed=run.seed
-            )
+            certificates.make(task, run.architecture, found.params, seed=run.seed)
         )
     except UserError as error:
         _log.warning("weights of run %s are not kept: %s", run.run_id, error)

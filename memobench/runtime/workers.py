@@ -294,7 +294,7 @@ class Watcher:
             _log.warning("%s failed: %s", pluralize(len(new), "run"), why)
             self.lost |= dict.fromkeys(new, why)
             self._lease.run_ids |= new
-            self._lease.beat()
+            self._lease.renew()
 
     def _start(self, held: list[HeldLease]) -> None:
         """Starts workers for free runs, or gives these up where too many workers died."""

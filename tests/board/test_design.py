@@ -123,6 +123,17 @@ def test_designs_in_which_a_training_failed_do_not_count(table):
     assert said.endswith("In 1 more design a training failed; they do not count.")
 
 
+def test_designs_without_all_their_label_tables_do_not_count(table):
+    whole = design.ratios(table)
+    one = table[table["task_seed"] == 0]
+    assert design.ratios(one).empty
+    assert EXPERIMENTS["board/design"].figure.answer(one) == ""
+    first = table.index[table["task_seed"] == 1][:1]
+    part = design.ratios(table.drop(first))
+    assert len(part) == len(whole) - 1
+    assert part["attention alone"].notna().all()
+
+
 def test_single_designs_have_the_ratio_of_each_label_table(table):
     rows = design.ratios(table).iloc[:2].copy()
     assert (

@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from memobench.board import capacity_summary, families, peak
+from memobench.board import families, peak
 from memobench.board import table as board
 from memobench.board.peak import LEAST_TABLES
 from memobench.common.errors import UserError
 from memobench.core import module as models
-from memobench.core.architecture import Architecture
+from memobench.core.architecture import Architecture, read_family
 from memobench.core.cells import cells
 from memobench.core.run import Run
 from memobench.experiments.board import typical
@@ -159,10 +159,8 @@ def test_families_by_hand(sizes, name):
     kind = Architecture.get_kind(sizes.pop("name"))
     heads = {"d_head": 4} if "d_head" in kind.columns() else {}
     row = _entry(kind(d_model=4, **heads | sizes))
-    assert capacity_summary.family(row) == name
-    assert (
-        capacity_summary.family({**row, "architecture": "mine", "n_layers": 2}) == "mine, 2 layers"
-    )
+    assert read_family(row) == name
+    assert read_family({**row, "architecture": "mine", "n_layers": 2}) == "mine, 2 layers"
 
 
 def test_options_that_are_not_usual_tell_entries_apart():

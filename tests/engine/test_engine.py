@@ -198,7 +198,9 @@ def test_a_checkpoint_of_another_version_is_told_and_left(whole, caplog, spoil):
     arrays |= SPOILT[spoil](arrays)
     kept[RUNS[0].run_id] = {name: x for name, x in arrays.items() if x is not None}
     with caplog.at_level(logging.WARNING, "memobench"):
-        found = small.train(packing.make_pack(RUNS), checkpoints=Memory(kept))
+        memory = Memory(kept)
+        found = small.train(packing.make_pack(RUNS), checkpoints=memory)
+    assert memory.rejected == [RUNS[0].run_id]
     (record,) = caplog.records
     assert f"run {RUNS[0].run_id} is of another version; it starts anew" in record.getMessage()
     np.testing.assert_allclose(found.loss_R, whole.loss_R, atol=1e-4)

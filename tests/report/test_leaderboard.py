@@ -248,7 +248,7 @@ def test_the_command_shows_published_rows_and_ours_with_their_weights(
     done = command_line("leaderboard", f"--results={runs}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = pd.read_csv(tmp_path / "runs" / "leaderboard.csv")
-    assert "1 of your 2 runs of peaks are not ranked: they train for 1,024" in done.stdout
+    assert "1 of your 2 runs of peaks are not ranked:\n- it must train for 4,096" in done.stdout
     assert "--preset=entry" not in done.stdout
     assert len(found) == len(_published()) + 2
     found = found[found["by"] == "you"].reset_index(drop=True)

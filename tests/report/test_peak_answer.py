@@ -48,6 +48,22 @@ def test_the_answer_says_where_an_order_is_undecided(peaks):
     assert "times the MLP's bits (undecided at 8,192; on as many pairs as parameters " in near
 
 
+def test_the_answer_says_where_the_first_at_the_largest_budget_knows_less(peaks):
+    both = peaks["side"] == "attention + MLP"
+    behind = peak_answer.answer(with_bits(peaks, both & (peaks["budget"] == 512), 0.5))
+    assert "memorizes more than either (undecided at 256; less at 512): " in behind
+
+
+def test_the_answer_is_of_the_budgets_and_forms_that_there_are(peaks):
+    some = peaks[(peaks["budget"] == 4096)]
+    said = peak_answer.answer(some.assign(of_budget=float("nan")))
+    assert " bits per parameter at 4,096 parameters, " in said
+    assert "()" not in said
+    assert "Attention alone knows with narrow heads " in said
+    wide = peak_answer.answer(with_bits(some, some["name"] == peak_answer.WIDE, 3))
+    assert "Attention alone knows by its best form " in wide
+
+
 def test_another_side_may_know_the_most(peaks):
     turned = peak_answer.answer(with_bits(peaks, peaks["side"] == "MLP", 1.6))
     assert turned.startswith(

@@ -10,6 +10,7 @@ import os
 import numpy as np
 import pytest
 
+from memobench.core.checkpoints import resume
 from memobench.runtime import checkpoints
 
 ARRAYS = {"step": np.array(3), ".params['a']": np.ones((2, 0, 3), np.float32)}
@@ -145,3 +146,23 @@ def test_arrays_as_an_earlier_version_kept_them_are_told_and_left(tmp_path, capl
     assert timed.load("x") is None
     assert "the checkpoint of run x is of another version; it starts anew" in caplog.text
     assert (timed.earlier_seconds, timed.earlier_devices("x")) == (0, ())
+
+
+def test_of_a_rejected_checkpoint_neither_time_nor_device_counts(tmp_path):
+    folder = checkpoints.Folder(tmp_path)
+    checkpoints.Timed(folder, "a GPU", 1).save("x", {"y": np.arange(3)})
+    timed = checkpoints.Timed(folder, "a CPU", 1)
+    assert resume(timed, "x", lambda arrays: arrays, lambda found: {}) is None
+    assert (timed.earlier_seconds, timed.earlier_devices("x")) == (0, ())
+    # Until the run is saved again the file is there.
+    assert folder.run_ids() == {"x"}
+    timed.save("x", {"y": np.arange(4)})
+    later = checkpoints.Timed(folder, "a CPU", 1)
+    later.load("x")
+    assert later.earlier_devices("x") == ()
+
+
+def test_a_checkpoint_holds_the_arrays_alone(tmp_path):
+    folder = checkpoints.Folder(tmp_path)
+    folder.save("x", ARRAYS)
+    assert folder.load("x").keys() == ARRAYS.keys()

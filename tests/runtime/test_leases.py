@@ -1,6 +1,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -212,3 +213,25 @@ def test_leases_are_renewed_while_they_are_held(tmp_path, monkeypatch):
     assert told["beats"] > 1
     lease.release()
     assert not list((tmp_path / ".leases").iterdir())
+
+
+def test_a_lease_that_cannot_be_renewed_is_one_line(tmp_path, caplog, monkeypatch):
+    lease = Leases(tmp_path).take(["a"])
+    shutil.rmtree(tmp_path / ".leases")
+    lease.renew()
+    assert caplog.text == ""
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(leases.atomic, "replace", full)
+    lease.renew()
+    assert f"cannot renew {lease.path}: [Errno 28] No space left" in caplog.text
+
+
+def test_the_status_names_runs_that_failed(tmp_path):
+    found = Leases(tmp_path)
+    with found.take(["a", "b"], kind="failed", sweep="s", error="it is too large"):
+        lines = status.text(tmp_path).splitlines()
+    assert lines[1].startswith("sweep s: ")
+    assert lines[2].startswith("  failed: 2 runs: it is too large (")

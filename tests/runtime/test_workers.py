@@ -431,10 +431,31 @@ def test_tools_that_do_not_answer_are_named(tmp_path, monkeypatch):
     assert not launch._start_mps()
 
 
-def test_a_share_of_memory_that_is_no_number_is_one_line(monkeypatch):
-    monkeypatch.setenv(launch.MEMORY_VARIABLE, "much")
-    with pytest.raises(UserError, match=r"must be a part of the memory such as 0\.5, got 'much'"):
+@pytest.mark.parametrize("text", ["much", "nan", "inf", "-1", "0"])
+def test_a_share_of_memory_that_is_no_share_is_one_line(text, monkeypatch):
+    monkeypatch.setenv(launch.MEMORY_VARIABLE, text)
+    wrong = rf"must be a part of the memory such as 0\.5, got '{text}'"
+    with pytest.raises(UserError, match=wrong):
         local.memory_bytes()
+
+
+def test_workers_divide_the_share_that_the_user_set(monkeypatch):
+    monkeypatch.setenv(launch.MEMORY_VARIABLE, "0.2")
+    assert launch.Launcher(2, [])._environment(0)[launch.MEMORY_VARIABLE] == "0.100"
+
+
+def test_warnings_of_a_long_log_are_repeated_once(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(launch, "_READ_BYTES", 64)
+    launcher, log = launch.Launcher(1, []), tmp_path / "log"
+    launcher.begin(tmp_path)
+    log.write_text("x" * 100 + "\nmemobench: first\nother\nmemobench: sec")
+    launcher._repeat_warnings(log)
+    assert [record.getMessage() for record in caplog.records] == ["first"]
+    with log.open("a") as file:
+        file.write("ond\n" + "y\n" * 100 + "memobench: first\nmemobench: third\n")
+    launcher._repeat_warnings(log)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.0])
@@ -608,7 +629,7 @@ def test_a_process_of_one_core_trains_one_pack_at_a_time(monkeypatch):
     assert (devices.n_cores(), local.n_workers()) == (8, 2)
 
 
-@pytest.mark.parametrize(("share", "kept_to", "memory"), [(0, "cpu", "0.9"), (0.5, None, "0.375")])
+@pytest.mark.parametrize(("share", "kept_to", "memory"), [(0, "cpu", "0.9"), (0.5, None, "0.450")])
 def test_a_task_of_ray_keeps_to_its_platform_and_its_share(share, kept_to, memory, monkeypatch):
     monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
     before, seen = jax.config.jax_platforms, []

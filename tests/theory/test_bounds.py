@@ -426,7 +426,7 @@ def test_a_limit_that_reads_a_column_nobody_declares_is_told(table, column, fix)
         list(theorems.violations(table, [misspelt]))
 
 
-@pytest.mark.parametrize("column", ["accuracy", *theorems.ADDED])
+@pytest.mark.parametrize("column", ["accuracy", *theorems.OF_THEORY])
 def test_a_limit_passes_over_tables_that_lack_a_declared_column(table, column):
     limit = _limit(lambda sizes: sizes[column])
     lacking = table.drop(columns=column, errors="ignore")
@@ -438,4 +438,4 @@ def test_a_limit_passes_over_tables_that_lack_a_declared_column(table, column):
 
 
 def test_what_theory_adds_to_a_table_is_what_it_says(table):
-    assert set(analysis.add_theory(table)) - set(table) == set(theorems.ADDED)
+    assert set(analysis.add_theory(table)) - set(table) == set(theorems.OF_THEORY)
