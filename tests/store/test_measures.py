@@ -209,5 +209,3 @@ def test_bits_have_one_convention(choices):
 
 def test_scalars_have_no_bits():
     assert np.isnan(metrics.memorized_bits(0.1, 40, None))
-    trials = [bisection.Trial(steps, 40, 1.0, 30, 30, 0.1) for steps in (1, 2)]
-    assert bisection.columns(40, trials, None)["previous_bits"] is None
