@@ -165,7 +165,7 @@ def draw(found: pd.DataFrame, table: pd.DataFrame) -> "Figure":
 def _tell_exceptions(
     best: dict[int, dict[str, Any]], first: str, others: list[str]
 ) -> Iterator[str]:
-    """Where a side cannot be told from one of the others, and where it knows less than one."""
+    """The budgets at which a side cannot be told from one of the others, or knows less."""
     undecided, behind = [], []
     for budget, rows in best.items():
         over = [compare(rows[first], rows[other]) for other in others]

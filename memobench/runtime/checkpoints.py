@@ -9,7 +9,6 @@ import logging
 import pathlib
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -45,9 +44,7 @@ class Folder:
     def save(self, run_id: str, arrays: Arrays) -> None:
         """Replaces the run's file, or warns where that cannot be: training goes on without."""
         written = io.BytesIO()
-        # Without allow_pickle=False, which NumPy before 2.2 saves as one more array.
-        named: dict[str, Any] = arrays
-        np.savez(written, **named)
+        np.savez(written, allow_pickle=False, **arrays)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with atomic.replace(self._path(run_id)) as file:

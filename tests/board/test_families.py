@@ -162,8 +162,8 @@ def test_entries_that_spread_get_more_initial_weights(monkeypatch):
     assert wanted(10.0) == []
     # Half an interval is about a fifth of the standard deviation of 96 tables.
     assert wanted(36.0) == [2]
-    assert wanted(60.0) == [5]
-    assert wanted(90.0) == [10]
+    assert wanted(60.0) == [4]
+    assert wanted(90.0) == [9]
     monkeypatch.setattr(board_typical, "MOST_INITS", 8)
     assert wanted(90.0) == [8]
     # What is narrow because of more weights keeps them; other budgets stay as they are.

@@ -160,9 +160,3 @@ def test_of_a_rejected_checkpoint_neither_time_nor_device_counts(tmp_path):
     later = checkpoints.Timed(folder, "a CPU", 1)
     later.load("x")
     assert later.earlier_devices("x") == ()
-
-
-def test_a_checkpoint_holds_the_arrays_alone(tmp_path):
-    folder = checkpoints.Folder(tmp_path)
-    folder.save("x", ARRAYS)
-    assert folder.load("x").keys() == ARRAYS.keys()
