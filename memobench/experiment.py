@@ -91,7 +91,7 @@ class Experiment:
       presets: runs by name, or a function without arguments that returns them. `quick` fits into
         minutes on two CPU cores, `bench`, if any, into one minute; `paper` is what the paper itself
         measured; `full` adds what we compare it with (exact gradients, twice the steps).
-      left_out: one line that says what `quick` leaves out of `full`.
+      of_full: one line that says what `quick` has of the largest preset.
       figure: of the runs; none by default, as for runs of the board, which have pages there.
       published: accuracies from the paper, each with the sizes (in our column names) it belongs to
         and with `published` and `published_steps`.
@@ -103,7 +103,7 @@ class Experiment:
     name: str
     title: str
     presets: Mapping[str, Any]
-    left_out: str = ""
+    of_full: str = ""
     figure: Drawing = Drawing()
     published: tuple[Mapping[str, object], ...] = ()
     claims: tuple[Claim, ...] = ()

@@ -122,7 +122,7 @@ def measured():
     experiment = small.experiment(
         "test/tiny",
         runs,
-        left_out="nothing to speak of",
+        of_full="nothing to speak of",
         claims=(
             claims.Claim(
                 name="knows something",

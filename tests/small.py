@@ -47,7 +47,7 @@ def experiment(name, runs, **fields):
     few = {
         "title": name.rpartition("/")[2].title(),
         "presets": {"quick": tuple(runs), "full": tuple(runs)},
-        "left_out": "nothing",
+        "of_full": "nothing",
         "figure": Figure(x="n_params", hue="architecture"),
     }
     return Experiment(name=name, **few | fields)

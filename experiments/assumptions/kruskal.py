@@ -4,8 +4,7 @@ Mahdavi, Liao & Thrampoulidis (2024) assume that the query vectors have a Kruska
 (every n of them are independent), that every context matrix has rank n or, in its place, that every
 n sums of a query and its context's mean are independent; earlier work assumes general position
 (every D vectors are independent). All of it is decided by singular values in float64: a matrix has
-full rank where its smallest one exceeds `tolerance` times its largest. Pure functions of arrays;
-no JAX.
+full rank where its smallest one exceeds `tolerance` times its largest. Pure functions of arrays.
 
 Shape letters: T vectors, D width, K a subset's size, B contexts, N tokens in a context.
 """
@@ -18,12 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import scipy.stats
 
+from memobench.analysis.statistics import share_interval
 from memobench.common.errors import UserError
 
 N_SUBSETS = 1000
-CONFIDENCE = 0.95
 
 
 def relative_tolerance(shape: Sequence[int], dtype: npt.DTypeLike) -> float:
@@ -38,16 +36,6 @@ def relative_tolerance(shape: Sequence[int], dtype: npt.DTypeLike) -> float:
     """
     exact = not np.issubdtype(dtype, np.floating)
     return float(max(shape) * np.finfo(np.float64 if exact else dtype).eps)
-
-
-def share(successes: int, trials: int) -> tuple[float, ...]:
-    """Share of successes, and both ends of its Clopper-Pearson interval.
-
-    >>> [round(value, 3) for value in share(0, 100)]
-    [0.0, 0.0, 0.036]
-    """
-    interval = scipy.stats.binomtest(successes, trials).proportion_ci(CONFIDENCE, method="exact")
-    return successes / trials, float(interval.low), float(interval.high)
 
 
 def kruskal_curve(
@@ -105,7 +93,8 @@ def kruskal_curve(
     rows: list[dict[str, Any]] = []
     for tolerance in tolerances:
         for i, (size, known) in enumerate(zip(sizes, certain[tolerance], strict=True)):
-            shares = share(int(full[tolerance][i]), n_subsets)
+            n_full = int(full[tolerance][i])
+            shares = n_full / n_subsets, *share_interval(n_full, n_subsets)
             value, low, high = shares if known is None else (float(known),) * 3
             rows.append(
                 {

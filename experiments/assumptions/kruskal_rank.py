@@ -70,7 +70,9 @@ SETS = flags.DEFINE_list(
 CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Folder of a saved model to check as well.")
 IMAGES = flags.DEFINE_string("images", None, "Folder of images.")
 TEXT = flags.DEFINE_string("text", None, "Folder of UTF-8 texts.")
-LENGTH = flags.DEFINE_integer("length", None, "Tokens of a text; by default all positions.")
+LENGTH = flags.DEFINE_integer(
+    "length", None, "Tokens of a text; by default all positions.", lower_bound=1
+)
 SUBSETS = flags.DEFINE_integer("subsets", 100, "Random subsets of each size.", lower_bound=1)
 SIZES = flags.DEFINE_integer("sizes", 32, "Subset sizes on an even grid to d.", lower_bound=1)
 SEED = flags.DEFINE_integer("seed", 0, "Of weights, inputs and subsets.", lower_bound=0)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from memobench.experiments.assumptions import kruskal, representations
+from memobench.analysis.statistics import share_interval
+from memobench.experiments.assumptions import representations
 from memobench.report import drawing, tables
 from memobench.report.style import DASHED, FAINT, SOLID, styles_of
 
@@ -158,7 +159,7 @@ def context_summary(contexts: pd.DataFrame) -> pd.DataFrame:
     groups: Any = contexts.groupby(["set", "place", "n", "d", "tolerance_of"], sort=False)
     for (name, place, n, d, precision), table in groups:
         full, count = int(table["full_rank"].sum()), len(table)
-        share, low, high = kruskal.share(full, count)
+        share, (low, high) = full / count, share_interval(full, count)
         rows.append(
             {
                 "set": name,

@@ -117,7 +117,7 @@ EXPERIMENTS = (
         {preset: _uniform(budget) for preset, budget in BUDGETS.items()},
         (MANY,),
         *_compare(MANY),
-        left_out="1,024 parameters, four times those of here",
+        of_full="256 parameters of 1,024",
         notes=_NOTES + "*Attention* has no neurons; *neurons* are SwiGLU after one head.",
     ),
     experiment(
@@ -126,7 +126,7 @@ EXPERIMENTS = (
         {preset: _zipf(budget) for preset, budget in BUDGETS.items()},
         (KNOWN,),
         *_compare(KNOWN),
-        left_out="1,024 parameters, four times those of here",
+        of_full="256 parameters of 1,024",
         notes=_NOTES + "Frequencies follow Zipf's law, of exponent 1, and so do gradients: what "
         "counts is the bits known of an answer, weighed by how often it is asked, of log2 N.",
     ),

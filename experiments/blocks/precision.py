@@ -105,7 +105,7 @@ EXPERIMENT = experiment(
     {preset: _groups(budget) for preset, budget in {"quick": 512, "full": 2048}.items()},
     (MANY, BYTES),
     *(each for name in ("attention", "MLP") for each in _compare(name)),
-    left_out="2,048 parameters, four times those of here",
+    of_full="512 parameters of 2,048",
     notes="*Trained for* a precision: gradients are those of the rounded weights, and move float32 "
     "ones. *Rounded to*: after training in float32. Of *float32 or rounded* the best counts.",
 )

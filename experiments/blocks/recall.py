@@ -92,7 +92,7 @@ EXPERIMENT = experiment(
             ("DeltaNet", "linear", DELTA),
         )
     ),
-    left_out="8 pairs; 2,048 steps of 16,384; of 4 pairs 4 seeds of 5",
+    of_full="2 and 4 pairs of up to 8; 2,048 steps of 16,384; 16 and 4 seeds in place of 5",
     notes="No capacity of weights: pairs are new in every context, of 8 keys and 8 values, and one "
     "key is asked. Two layers of one head, d = 16, RMSNorm, no neurons, no convolutions. The "
     "value that was read most often, whatever its key, is right for 0.56 of the contexts of 2 "

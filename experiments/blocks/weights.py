@@ -88,7 +88,7 @@ def _experiment(
         presets,
         measures,
         *compare,
-        left_out="1,024 parameters, four times those of here",
+        of_full="256 parameters of 1,024",
         notes="At equal parameters, with one head in a layer and, where nothing else is said, one "
         f"layer of SwiGLU neurons, rotary positions and no norms. {notes}".strip(),
     )

@@ -600,6 +600,6 @@ EXPERIMENT = Experiment(
         "full": functools.partial(runs, (512, 1024)),
         "large": functools.partial(runs, (512, 1024, 2048)),
     },
-    left_out="the budget of 1,024 parameters",
+    of_full="512 parameters of 512 and 1,024",
     figure=Effects(),
 )

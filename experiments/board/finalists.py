@@ -260,7 +260,7 @@ EXPERIMENTS = (
         name="board/finalists",
         title="The best shapes of the search at their best sizes of sets",
         presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()},
-        left_out="the budget of 1,024 parameters",
+        of_full="256 and 512 parameters of up to 1,024",
         figure=Finalists(),
     ),
     Experiment(

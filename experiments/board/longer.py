@@ -186,6 +186,6 @@ EXPERIMENT = Experiment(
         "quick": functools.partial(runs, (512,)),
         "full": functools.partial(runs, (512, 1024)),
     },
-    left_out="the budget of 1,024 parameters",
+    of_full="512 parameters of 512 and 1,024",
     figure=Changes(),
 )

@@ -243,6 +243,6 @@ EXPERIMENT = Experiment(
     title="Bits per parameter against the size of the set",
     presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()}
     | {"entries": functools.partial(runs, ENTRIES, entries), "entry": _entry},
-    left_out="the budget of 1,024 parameters",
+    of_full="256 and 512 parameters of up to 1,024",
     figure=Peaks(),
 )

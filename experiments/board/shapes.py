@@ -198,7 +198,7 @@ EXPERIMENTS = (
         presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()}
         | {"narrow": lambda: runs(NARROW, families.narrow_shapes)}
         | {"blocks": lambda: sum((runs(BLOCKS, SHAPES[x]) for x in ("blocks", "sparse")), ())},
-        left_out="the budgets of 1,024 to 4,096 parameters",
+        of_full="256 and 512 parameters of up to 4,096",
         figure=Shapes(),
     ),
 )

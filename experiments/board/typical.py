@@ -213,7 +213,7 @@ EXPERIMENTS = (
             # What `make bench` has on a GPU.
             "bench-gpu": functools.partial(_bench, (256, 512, 1024, 2048)),
         },
-        left_out="the budgets of 1,024 to 4,096 parameters",
+        of_full="256 and 512 parameters of up to 4,096",
         figure=Typical(families={"narrow": "narrow heads", "blocks": "today's blocks"}),
     ),
 )

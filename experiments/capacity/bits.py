@@ -89,7 +89,7 @@ _BITS = Experiment(
             )
         ),
     },
-    left_out="d = 32 and 64; 2,048 steps of 65,536; 3 seeds of 5",
+    of_full="d = 8 and 16 of up to 64; 2,048 steps of 65,536; 3 seeds of 5",
     figure=Scaling(
         x="n_params",
         y="bits",
@@ -112,7 +112,7 @@ _STEPS = Experiment(
         "quick": _ladder([8], STEPS[:-1]),
         "full": _ladder([8, 16], STEPS),
     },
-    left_out="32,768 steps; d = 16",
+    of_full="up to 8,192 steps of 32,768; d = 8 alone of 8 and 16",
     figure=Scaling(
         x="steps",
         y="bits",

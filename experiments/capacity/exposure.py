@@ -124,7 +124,7 @@ def _experiment(name: str, title: str, variant: str, notes: str, **options: Any)
             "quick": lambda: tuple(_runs(SEEN[:4], seeds=3, **options)),
             "full": lambda: tuple(_runs(SEEN, seeds=5, **options)),
         },
-        left_out="4,096 and 16,384 exposures; 3 seeds of 5",
+        of_full="four of six numbers of exposures, the smallest; 3 seeds of 5",
         figure=Exposure(),
         claims=_claims("memorized", variant) + _claims("bits", variant),
         notes="Full heads, wide or narrow, where a claim compares families: the best of each "

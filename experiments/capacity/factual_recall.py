@@ -139,7 +139,7 @@ EXPERIMENTS = (
                 )
             ),
         },
-        left_out="S = R = 16 of 32, 8 tokens of 32, H up to 4 of 16, m up to 48 of 80, batches of "
+        of_full="S = R = 16 of 32, 8 tokens of 32, H up to 4 of 16, m up to 48 of 80, batches of "
         "128 for 1,024, two learning rates of three, 3 seeds of 5",
         figure=_FIGURE,
         claims=_CLAIMS,
@@ -152,7 +152,7 @@ EXPERIMENTS = (
             "quick": tuple(_runs(32, 32, MIDDLE, 2**14, 1024, RATES[1:], seeds=3)),
             "full": tuple(_runs(32, 32, LINE, 2**14, 1024, RATES, seeds=3)),
         },
-        left_out="five of eleven sizes, one of three learning rates",
+        of_full="six of eleven sizes, two of three learning rates",
         figure=_FIGURE,
         claims=_CLAIMS,
         notes=_NOTES,

@@ -97,7 +97,7 @@ EXPERIMENT = Experiment(
     name="capacity/linear-memory",
     title="Facts in a linear associative memory",
     presets={"quick": tuple(_runs(WIDTHS[:7])), "paper": tuple(_runs(WIDTHS))},
-    left_out="d = 91 and 128 of nine widths from 8 to 128",
+    of_full="seven of nine widths, up to 64 of 128",
     figure=Scaling(
         x="d_model",
         y="complete_99",

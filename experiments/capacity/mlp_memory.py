@@ -83,7 +83,7 @@ _LINEAR = Experiment(
             )
         ),
     },
-    left_out="7 sizes of 18, d up to 16 of 45; 4,096 steps of 2^15",
+    of_full="7 sizes of 18, d up to 16 of 45; 4,096 steps of 2^15",
     figure=Scaling(
         x="n_params_memory",
         y="complete_99",
@@ -145,7 +145,7 @@ def _of_authors(
             "small": runs(small, 3, most),
             "paper": runs([(d, factor * d) for d in _WIDTHS for factor in (1, 2, 4, 8)], 5),
         },
-        left_out="4 sizes of 32, d up to 16 of 90; 3 seeds of 5",
+        of_full="4 sizes of 32, d up to 16 of 90; 3 seeds of 5",
         figure=Scaling(
             x="n_params_memory",
             y="complete_99",

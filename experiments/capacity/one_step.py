@@ -113,7 +113,7 @@ EXPERIMENTS = (
             "quick": tuple(_runs((16, 32, 64, 128), EXPONENTS, [None], 2048, 4)),
             "full": tuple(_runs((16, 32, 64, 128, 256, 512), EXPONENTS, [None], 8192, 5)),
         },
-        left_out="d = 256 and 512 of six widths; 2,048 items of 8,192; 4 seeds of 5",
+        of_full="four of six widths, up to 128 of 512; 2,048 items of 8,192; 4 seeds of 5",
         figure=_figure("d_model"),
         claims=(
             *(_exponent("Muon", alpha, 1 + 0.5 / alpha) for alpha in EXPONENTS),
@@ -128,7 +128,7 @@ EXPERIMENTS = (
             "quick": tuple(_runs([WIDTH], EXPONENTS[:1], BATCHES, 2048, 12)),
             "full": tuple(_runs([WIDTH], EXPONENTS[:1], BATCHES, 8192, 5)),
         },
-        left_out="2,048 items of 8,192",
+        of_full="2,048 items of 8,192",
         figure=_figure("drawn"),
         claims=(_in_batches(1 / 1.5),),
         notes=_NOTES,

@@ -154,8 +154,8 @@ EXPERIMENT = Experiment(
         "small": lambda: tuple(_runs(_models(WIDTHS[:3], _SMALL), RATES[2:], seeds=3)),
         "full": lambda: tuple(_runs(_models(WIDTHS, _FULL), RATES, seeds=3)),
     },
-    left_out="d = 16 to 32 (theirs go to 181), all but two of 25 models of a width (ten in "
-    "`full`), two of three learning rates",
+    of_full="d = 8 and 11 of up to 32 (theirs go to 181), two of 25 models of a width (ten in "
+    "`full`), one of three learning rates",
     figure=Scaling(
         x="n_params_memory",
         y="complete_99",

@@ -101,7 +101,7 @@ EXPERIMENT = Experiment(
         "quick": tuple(_runs(QUICK)),
         "paper": tuple(_runs(itertools.product(HEADS, NEURONS))),
     },
-    left_out="166 of 169 sizes",
+    of_full="three sizes of 169",
     figure=Heat(
         x="n_heads",
         y="d_mlp",

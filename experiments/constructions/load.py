@@ -73,7 +73,7 @@ EXPERIMENT = Experiment(
         "quick": lambda: tuple(runs((0.5, 0.75, 1.0, 1.5, 2.0, 4.0), seeds=3)),
         "full": lambda: tuple(runs(LOADS, seeds=5)),
     },
-    left_out="6 loads of 11, 3 seeds of 5",
+    of_full="6 loads of 11, 3 seeds of 5",
     figure=Panels(
         x=("load",), y=("accuracy", "bits_per_parameter"), hue="weights", column="theorem"
     ),

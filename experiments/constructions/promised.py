@@ -224,7 +224,7 @@ EXPERIMENT = Experiment(
         "quick": (*runs(SMALL, seeds=3), *runs(LARGE[3:5], seeds=1), *distributions(seeds=1)),
         "full": (*runs(SMALL, seeds=20), *runs(LARGE, seeds=20), *distributions(seeds=20)),
     },
-    left_out="3 seeds of 20, and of the large cases two, one seed each",
+    of_full="3 seeds of 20; two of six large cases, of one seed each",
     figure=Panels(
         x=("n_examples",),
         y=("condition", "largest_weight", "margin"),

@@ -100,7 +100,7 @@ EXPERIMENT = Experiment(
             )
         ),
     },
-    left_out="N = 30 in place of 50; 4 sizes of 6 on each axis, smaller ones; 1,024 steps of "
+    of_full="N = 30 in place of 50; 4 sizes of 6 on each axis, smaller ones; 1,024 steps of "
     "4,096; 3 seeds of 5",
     figure=Panels(x=("n_heads", "d_head", "d_model"), y=("memorized",), hue="made"),
     claims=(

@@ -31,7 +31,7 @@ EXPERIMENT = Experiment(
         ),
         "full": variants(TASKS.values(), square([4], N_HEADS), PUBLISHED),
     },
-    left_out="S = 2, 8 of 2..8 and four of seven H; 3 seeds of 5; 256 and 512 of 4,096 and "
+    of_full="S = 2, 8 of 2..8 and four of seven H; 3 seeds of 5; 256 and 512 of 4,096 and "
     "8,192 steps",
     figure=Figure(x="n_heads", hue="context_length"),
     claims=(

@@ -47,7 +47,7 @@ EXPERIMENTS = (
             "paper": PAPER,
             "full": HEADS,
         },
-        left_out="the exact gradient; d = 7 alone of 7, 10, 13 and four of six H; 3 seeds of 5; "
+        of_full="no exact gradient; d = 7 alone of 7, 10, 13 and four of six H; 3 seeds of 5; "
         "128 and 256 of 8,192 and 16,384 steps, too few to memorize: quick shows that it runs, "
         "and decides nothing",
         figure=Figure(x="n_heads", hue="d_model", bounds=False),
@@ -66,7 +66,7 @@ EXPERIMENTS = (
             "paper": grid([TASK], D_HEADS, [METHOD], SEEDS),
             "full": variants([TASK], D_HEADS, METHOD),
         },
-        left_out="the exact gradient; five of ten d_h; 3 seeds of 5; 64 and 128 of 8,192 and "
+        of_full="no exact gradient; five of ten d_h; 3 seeds of 5; 64 and 128 of 8,192 and "
         "16,384 steps, too few to memorize: quick shows that it runs, and decides nothing",
         figure=Figure(x="d_head", hue="n_heads", bounds=False),
         too_short=("quick",),
@@ -81,7 +81,7 @@ EXPERIMENTS = (
             "paper": grid([TASK], MLPS, [METHOD], SEEDS) + PAPER,
             "full": variants([TASK], MLPS, METHOD) + HEADS,
         },
-        left_out="the exact gradient; d = 7 alone of 7, 10, 13 and three of six sizes; 3 seeds of "
+        of_full="no exact gradient; d = 7 alone of 7, 10, 13 and three of six sizes; 3 seeds of "
         "5; 64 and 128 of 8,192 and 16,384 steps, too few to memorize: quick shows that it runs, "
         "and decides nothing",
         figure=Figure(x="n_params", hue="architecture", row="d_model", bounds=False),

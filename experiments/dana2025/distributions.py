@@ -69,7 +69,7 @@ EXPERIMENT = Experiment(
         "quick": _runs([4], short(PUBLISHED, epochs=8), seeds=3),
         "full": _runs(N_HEADS, PUBLISHED, seeds=5),
     },
-    left_out="d = 4 alone of 2, 4, 8; 3 seeds of 5; 512 and 1,024 of 4,096 and 8,192 steps",
+    of_full="d = 4 alone of 2, 4, 8; 3 seeds of 5; 512 and 1,024 of 4,096 and 8,192 steps",
     figure=Figure(x="promised", hue="conditional", y="loss", row="d_model", bounds=False),
     claims=(
         Claim(

@@ -36,7 +36,7 @@ EXPERIMENT = Experiment(
         epochs=32,
         exact_epochs=4,
     ),
-    left_out="six of eleven d; 3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the "
+    of_full="six of eleven d; 3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the "
     "published protocol, 256 and 512 by the exact gradient",
     figure=Figure(x="d_model", hue="n_heads"),
     published=published(SIZES, ACCURACY),

@@ -54,7 +54,7 @@ EXPERIMENT = Experiment(
         epochs=32,
         exact_epochs=4,
     ),
-    left_out="five of ten d_h; 3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the "
+    of_full="five of ten d_h; 3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the "
     "published protocol, 256 and 512 by the exact gradient",
     figure=Figure(x="d_head", hue="n_heads"),
     published=published(SIZES, ACCURACY),

@@ -70,7 +70,7 @@ EXPERIMENT = Experiment(
     )
     # Half a minute of `make bench`.
     | {"bench": lambda: grid([TASK], square([10], N_HEADS[:4]), [PUBLISHED], seeds=3)},
-    left_out="d = 10 alone of d = 3..13 and five of seven H; 3 seeds of 5; 2,048 and 4,096 of "
+    of_full="d = 10 alone of d = 3..13 and five of seven H; 3 seeds of 5; 2,048 and 4,096 of "
     "4,096 and 8,192 steps by the published protocol, 256 and 512 by the exact gradient",
     figure=Figure(x="n_heads", hue="d_model"),
     published=published(square(ACCURACY, N_HEADS), itertools.chain(*ACCURACY.values())),

@@ -75,7 +75,7 @@ EXPERIMENTS = (
             "paper": PAPER,
             "full": HEADS,
         },
-        left_out="the exact gradient; d = 40 alone of 40, 50, 60 and four of six H; 3 seeds of 5; "
+        of_full="no exact gradient; d = 40 alone of 40, 50, 60 and four of six H; 3 seeds of 5; "
         "128 and 256 of 4,096 and 8,192 steps, too few to memorize: quick shows that it runs, "
         "and decides nothing",
         figure=Figure(x="n_heads", hue="d_model"),
@@ -90,7 +90,7 @@ EXPERIMENTS = (
             "paper": grid([TASK], D_HEADS, [METHOD], SEEDS),
             "full": variants([TASK], D_HEADS, METHOD),
         },
-        left_out="the exact gradient; five of eleven d_h; 3 seeds of 5; 64 and 128 of 4,096 and "
+        of_full="no exact gradient; five of eleven d_h; 3 seeds of 5; 64 and 128 of 4,096 and "
         "8,192 steps, too few to memorize: quick shows that it runs, and decides nothing",
         figure=Figure(x="d_head", hue="n_heads"),
         too_short=("quick",),
@@ -105,7 +105,7 @@ EXPERIMENTS = (
             "paper": grid([TASK], MLPS, [BY_MLP], SEEDS) + PAPER,
             "full": variants([TASK], MLPS, BY_MLP) + HEADS,
         },
-        left_out="the exact gradient; d = 40 alone of 40, 50, 60 and three of six sizes; 3 seeds "
+        of_full="no exact gradient; d = 40 alone of 40, 50, 60 and three of six sizes; 3 seeds "
         "of 5; 64 and 128 of 4,096 and 8,192 steps, too few to memorize: quick shows that it runs, "
         "and decides nothing",
         figure=Figure(x="n_params", hue="architecture", row="d_model"),

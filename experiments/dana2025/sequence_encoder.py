@@ -57,7 +57,7 @@ EXPERIMENT = Experiment(
         "full": _runs(range(1, 11), THOROUGH, seeds=1)
         + _runs((THEOREM_2,), dataclasses.replace(THOROUGH, starts=8, polished=1), seeds=1),
     },
-    left_out="five of eleven widths; 64 starts of 256, and shorter searches",
+    of_full="five of eleven widths; 64 starts of 256, and shorter searches",
     figure=Figure(x="d_model", hue="conditional", y="loss", bounds=False),
     claims=(
         Claim(

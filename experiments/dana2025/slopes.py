@@ -45,7 +45,7 @@ EXPERIMENT = Experiment(
         "paper": lambda: heads.EXPERIMENT.presets["paper"],
         "full": lambda: heads.EXPERIMENT.presets["full"],
     },
-    left_out="five of eleven widths and two of seven H; 3 seeds of 5; 1,024 and 2,048 of 4,096 "
+    of_full="five of eleven widths and two of seven H; 3 seeds of 5; 1,024 and 2,048 of 4,096 "
     "and 8,192 steps by the published protocol, 128 and 256 by the exact gradient",
     figure=Figure(x="d_model", hue="architecture", y="slope", bounds=False),
     claims=(BY_THE_PAPER, UNSATURATED, claims.use_all_examples(BY_THE_PAPER)),

@@ -63,7 +63,7 @@ EXPERIMENT = Experiment(
         "paper": _own_tables(grid([TASK], ARCHITECTURES, [PUBLISHED], SEEDS)),
         "full": _own_tables(variants([TASK], ARCHITECTURES, PUBLISHED, SEEDS)),
     },
-    left_out="6 seeds of 20; 2,048 and 4,096 of 4,096 and 8,192 steps by the published protocol, "
+    of_full="6 seeds of 20; 2,048 and 4,096 of 4,096 and 8,192 steps by the published protocol, "
     "1,024 and 2,048 by the exact gradient",
     figure=Figure(x="n_heads", hue="d_model"),
     published=published(ARCHITECTURES, ACCURACY),

@@ -36,7 +36,7 @@ EXPERIMENT = Experiment(
         "quick": lambda: _runs(short(PUBLISHED, epochs=32), short(PUBLISHED, epochs=8), seeds=3),
         "full": lambda: _runs(PUBLISHED),
     },
-    left_out="3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the published protocol, "
+    of_full="3 seeds of 5; 2,048 and 4,096 of 4,096 and 8,192 steps by the published protocol, "
     "512 and 1,024 by the exact gradient",
     figure=Figure(x="n_heads", hue="vocab_size"),
     claims=(

@@ -43,23 +43,20 @@ class Least:
         does not.
       weights: of one neuron.
       tried: the widths.
-      successes: the number of seeds that knew all with each width.
+      runs: of each width.
+      successes: how many of them knew all.
     """
 
     log_S: pd.Series
     weights: int
     tried: tuple[int, ...]
+    runs: tuple[int, ...]
     successes: tuple[int, ...]
-
-    @property
-    def seeds(self) -> int:
-        """The number of seeds that tried every width."""
-        return len(self.log_S)
 
     @property
     def known_share(self) -> float:
         """The share of all runs that knew all."""
-        return sum(self.successes) / (self.seeds * len(self.tried))
+        return sum(self.successes) / sum(self.runs)
 
     @property
     def is_complete(self) -> bool:
@@ -88,6 +85,7 @@ def least_widths(rows: pd.DataFrame) -> dict[Size, Least]:
             of_size.groupby("seed")[["d_mlp", "known"]].apply(_least_width),
             int(of_size["n_params_memory"].iloc[0] / of_size["d_mlp"].iloc[0]),
             tuple(sorted(set(of_size["d_mlp"].astype(int)))),
+            tuple(of_size.groupby("d_mlp").size()),
             tuple(of_size.groupby("d_mlp")["known"].sum().astype(int)),
         )
         for (d_model, n_examples), of_size in sizes

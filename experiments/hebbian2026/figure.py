@@ -111,8 +111,8 @@ class Widths(Drawing):
                         "high": high,
                         "tried": of.tried[0 if of.known_share == 1 else -1] * of.weights,
                         "m": ", ".join(
-                            f"{m:,}: {known}/{of.seeds}"
-                            for m, known in zip(of.tried, of.successes, strict=True)
+                            f"{m:,}: {known}/{runs}"
+                            for m, runs, known in zip(of.tried, of.runs, of.successes, strict=True)
                         ),
                         "known": of.known_share,
                     }

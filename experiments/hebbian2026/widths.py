@@ -250,8 +250,8 @@ EXPERIMENT = Experiment(
         "d64": tuple(run for way in WAYS for run in _paper(way, (64,), 1 / 8)),
         "paper": tuple(run for runs in PAPER.values() for run in runs),
     },
-    left_out="of d = 64 the five largest F of seven, d = 90 and 128; what it has beyond `paper` is "
-    "d = 32, and outer products of 8,192 neurons",
+    of_full="d = 64 alone of 64, 90, 128, and the five smallest of its seven F; beyond them d = "
+    "32, and outer products of 8,192 neurons",
     figure=Widths(groups=GROUPS),
     claims=(
         _ratio(GRADIENT, FITTED, THEIR_WIDTHS, "d from 64"),

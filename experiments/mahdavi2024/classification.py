@@ -70,7 +70,7 @@ EXPERIMENTS = (
             {"shared": TREND_WIDTHS},
             {"shared": 15_000},
         ),
-        left_out="d = 16, n = 8, H = 8 and hundreds of examples in place of d = 64, n = 32, H = 30 "
+        of_full="d = 16, n = 8, H = 8 and hundreds of examples in place of d = 64, n = 32, H = 30 "
         "and thousands; 4,000 steps of 64 examples; 5 seeds of 6",
         figure=Ranked(x="d_head", hue="n_examples", y="known"),
         claims=(GROWS_WITH_HEAD_DIMENSION, LEVELS_OFF, common.ABOVE_THE_THEOREM),

@@ -206,7 +206,7 @@ def against_heads(kind: str, quick: Sets, full: Sets, trend: Mapping[str, int]) 
             dict.fromkeys(trend, TREND_HEADS),
             trend,
         ),
-        left_out="d = 16, n = 8 and hundreds of examples in place of d = 64, n = 32 and thousands; "
+        of_full="d = 16, n = 8 and hundreds of examples in place of d = 64, n = 32 and thousands; "
         "H to 8 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
         figure=Ranked(x="n_heads", hue="n_examples", y="known"),
         claims=(LINEAR_IN_HEADS, ABOVE_THE_THEOREM),
@@ -230,7 +230,7 @@ def against_length(kind: str, quick: Sets, full: Sets, trend: Mapping[str, int])
             TREND_LENGTHS,
             trend,
         ),
-        left_out="d = 16, H = 4 and hundreds of examples in place of d = 64, H = 20 and thousands; "
+        of_full="d = 16, H = 4 and hundreds of examples in place of d = 64, H = 20 and thousands; "
         "n to 12 of 60; 4,000 steps of 64 examples; 5 seeds of 6",
         figure=Ranked(x="context_length", hue="n_examples", y="known"),
         claims=(MONOTONE_IN_CONTEXT, ABOVE_THE_THEOREM),

@@ -58,8 +58,8 @@ EXPERIMENT = Experiment(
             layered(common.paper_model(20)),
         ),
     },
-    left_out="d = 16, n = 8, H = 4 and 1,000 examples in place of d = 64, n = 32, H = 20 and "
-    "thousands; random contexts; the fourth layer; 2,000 steps of 64 examples; 5 seeds of 6",
+    of_full="d = 16, n = 8, H = 4 and 1,000 examples in place of d = 64, n = 32, H = 20 and "
+    "thousands; shared contexts; up to 3 layers of 4; 2,000 steps of 64 examples; 5 seeds of 6",
     figure=Ranked(x="n_layers", hue="residual", y="known", bounds=False),
     claims=(_grows(residual=False), _grows(residual=True)),
     notes=common.NOTES,

@@ -60,7 +60,7 @@ EXPERIMENT = Experiment(
         "paper": PAPER,
         "full": PAPER,
     },
-    left_out="d = 16, n = 8 and 100 or 200 examples in place of d = 64, n = 32 and 550 or 1,300; "
+    of_full="d = 16, n = 8 and 100 or 200 examples in place of d = 64, n = 32 and 550 or 1,300; "
     "12,000 steps of 64 examples; 5 seeds of 6",
     figure=Picture(),
     claims=(SPECIALISE,),

@@ -68,7 +68,7 @@ EXPERIMENT = Experiment(
         "quick": _runs(common.quick_runs, common.small_task, common.small_model, (4, 8), QUICK_ON),
         "full": _runs(common.full_runs, common.paper_task, common.paper_model, (4, 20)),
     },
-    left_out="d = 16, n = 8 in place of d = 64, n = 32; H = 4 and 8 in place of 4 and 20; "
+    of_full="d = 16, n = 8 in place of d = 64, n = 32; H = 4 and 8 in place of 4 and 20; "
     "8,000 steps of 64 examples in place of 50,000 of 256; 5 seeds of 6",
     figure=Ranked(x="load", hue="n_heads"),
     claims=(ALL_UP_TO_THE_BOUND,),

@@ -1,5 +1,6 @@
 """Capacities found by searches: means over seeds, and gains by more steps."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,8 @@ def _is_at_edge(table: pd.DataFrame) -> pd.Series:
         tried = [float(x) for x in factors.split()] if isinstance(factors, str) else []
         if len(tried) < 2 or pd.isna(best):
             return np.nan
-        return float(best in (min(tried), max(tried)))
+        # Tables list it with six digits.
+        return float(any(math.isclose(best, end, rel_tol=1e-5) for end in (min(tried), max(tried))))
 
     pairs = zip(table["rate_factors"], table["rate_factor"], strict=True)
     return pd.Series([is_edge(*pair) for pair in pairs], index=table.index, dtype=float)

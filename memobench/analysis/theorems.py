@@ -9,13 +9,10 @@ import pandas as pd
 from memobench.analysis.kinds import FAMILIES
 from memobench.common.errors import UserError, suggest
 from memobench.core.spec import cached_until_new_kind
-from memobench.store.rows import all_columns
+from memobench.store.rows import OF_THEORY, all_columns
 from memobench.theory.bounds import LOWER_BOUNDS
 from memobench.theory.limits import UPPER_BOUNDS
 from memobench.theory.theorem import Bound, Limit, Sizes, Theorem, Violation
-
-# The columns that `seeds.add_theory` adds to those of runs.
-OF_THEORY = ("promised", "load", "proven_ratio", "t_eps", "floor", "certified_floor")
 
 
 @cached_until_new_kind

@@ -7,6 +7,7 @@ else lists it. Its imports are quick: what takes long is imported where the comm
 import dataclasses
 import os
 import pathlib
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -79,7 +80,7 @@ def format_command(words: str) -> str:
     # `make` runs the program of an environment that is not on the path.
     is_off_path = pathlib.Path(sys.argv[0]).name == "memobench" and not shutil.which("memobench")
     program = os.path.relpath(sys.argv[0]) if is_off_path else "memobench"
-    return f"{program} {words}" + f" --results={RESULTS.value}" * RESULTS.present
+    return f"{program} {words}" + f" --results={shlex.quote(RESULTS.value)}" * RESULTS.present
 
 
 def choose(names: Sequence[str], preset: str | None = None) -> "list[Experiment]":

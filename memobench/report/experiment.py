@@ -11,13 +11,13 @@ import pandas as pd
 from memobench import claims
 from memobench.analysis import seeds as analysis
 from memobench.common import atomic
-from memobench.common.errors import UserError, describe, is_from_user_code
+from memobench.common.errors import UserError, describe, is_from_user_code, reason
 from memobench.experiment import Experiment
 from memobench.optimizers import Optimizer
 from memobench.report import capacity, constructions, tables
 from memobench.report.drawing import save
 from memobench.report.verdicts import ENDING
-from memobench.store import published, results, rows
+from memobench.store import published, rows
 
 # Our reading of "the same as published".
 AGREES = 0.03
@@ -62,10 +62,9 @@ def write(
       Exception: one of ours raises. What was there before stays in either case.
     """
     base = folder / experiment.name
-    base.parent.mkdir(parents=True, exist_ok=True)
     known = analysis.add_theory(table)
     listed = {name: known[name].to_numpy() for name in rows.lists() if name in known}
-    runs = known.drop(columns=[*listed, results.FAMILY])
+    runs = known.drop(columns=[*listed, rows.FAMILY])
     with tempfile.TemporaryDirectory() as temporary:
         # Everything else follows from what is written, so that the page can be made from it anew.
         path = pathlib.Path(temporary, "runs.csv")
@@ -74,20 +73,30 @@ def write(
     picture = io.BytesIO()
     with _tell_what_stays(pathlib.Path(f"{base}.md")):
         text, verdicts = page(experiment, preset, known, seeds)
-        if experiment.has_figure(preset):
+        if _has_figure(experiment, preset, known):
             save(experiment.figure.draw(experiment, preset, known), picture)
     # Nothing of an earlier page is touched before all of this one is made.
-    tables.write_runs(runs, pathlib.Path(f"{base}{published.ENDING}"))
-    tables.write_csv(verdicts, pathlib.Path(f"{base}{ENDING}"))
-    with atomic.replace(pathlib.Path(f"{base}.md")) as file:
-        file.write(text.encode())
-    figure = pathlib.Path(f"{base}.png")
-    if experiment.has_figure(preset):
-        with atomic.replace(figure) as file:
-            file.write(picture.getbuffer())
-    else:
-        figure.unlink(missing_ok=True)
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        tables.write_runs(runs, pathlib.Path(f"{base}{published.ENDING}"))
+        tables.write_csv(verdicts, pathlib.Path(f"{base}{ENDING}"))
+        with atomic.replace(pathlib.Path(f"{base}.md")) as file:
+            file.write(text.encode())
+        figure = pathlib.Path(f"{base}.png")
+        if drawn := picture.getbuffer():
+            with atomic.replace(figure) as file:
+                file.write(drawn)
+        else:
+            figure.unlink(missing_ok=True)
+    except OSError as error:
+        why = reason(error)
+        raise UserError(f"{base}.md cannot be written ({why}); choose another folder") from error
     return text
+
+
+def _has_figure(experiment: Experiment, preset: str, table: pd.DataFrame) -> bool:
+    """True where the preset has a figure and not every run diverged."""
+    return experiment.has_figure(preset) and bool((table["status"] != "diverged").any())
 
 
 @contextlib.contextmanager
@@ -129,12 +138,12 @@ def _page(
         f"{int((table['status'] == 'diverged').sum())} diverged (they enter no mean).\n"
         f"Measured on: {tables.join_distinct(table['device'])}."
         + (
-            f"\nLeft out by `quick`: {experiment.left_out}."
-            if preset == "quick" and experiment.left_out
+            f"\nOf the largest preset `quick` has: {experiment.of_full}."
+            if preset == "quick" and experiment.of_full
             else ""
         ),
         *([experiment.notes] if experiment.notes else []),
-        *_figure(experiment, preset),
+        *_figure(experiment, preset, table),
         *_verdicts(experiment, verdicts),
         *_published(experiment, table),
         *capacity.section(table),
@@ -152,8 +161,8 @@ def _page(
     return "\n\n".join(parts) + "\n"
 
 
-def _figure(experiment: Experiment, preset: str) -> list[str]:
-    if experiment.has_figure(preset):
+def _figure(experiment: Experiment, preset: str, table: pd.DataFrame) -> list[str]:
+    if _has_figure(experiment, preset, table):
         return [f"![{experiment.title}]({pathlib.PurePath(experiment.name).name}.png)"]
     if preset in experiment.too_short:
         return [

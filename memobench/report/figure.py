@@ -307,7 +307,7 @@ def _draw_theory(
                     alpha=0.7,
                     zorder=1,
                 )
-    if shown.y == "loss" and shown.x == "d_model":
+    if shown.y == "loss" and (shown.x, shown.hue) == ("d_model", "conditional"):
         _theorem_2(axis, summary, colors)
     if shown.y == "loss" and summary["floor"].notna().any():
         for hue, line in summary.groupby(shown.hue):
@@ -435,7 +435,7 @@ def _legend(
         keys.append(key("guessing", color=FAINT, linewidth=1, linestyle=GUESSING))
     if shown.y == "loss" and shown.x == "promised":
         keys.append(key("encoder's floor; T_eps (vertical)", color=FAINT, linestyle=":"))
-    if shown.y == "loss" and shown.x == "d_model":
+    if shown.y == "loss" and (shown.x, shown.hue) == ("d_model", "conditional"):
         if bounded:
             keys.append(key(_THEOREM_2, color=FAINT, linestyle="--"))
         keys.append(key("d = N − 1", color=FAINT, linestyle=":"))

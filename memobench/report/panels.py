@@ -135,8 +135,8 @@ def _columns(shown: Panels, runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.D
     usual = {x: runs[x].mode().iloc[0] for x in shown.x}
     for x in shown.x:
         others = [other for other in shown.x if other != x]
-        chosen = runs[np.logical_and.reduce([runs[o] == usual[o] for o in others], axis=0)]
-        yield notation.typeset(notation.sizes(usual, others)), x, chosen if others else runs
+        is_usual = (runs[others] == pd.Series(usual)[others]).all(axis=1)
+        yield notation.typeset(notation.sizes(usual, others)), x, runs[is_usual]
 
 
 def _sort_values(values: pd.Series) -> list[Any]:

@@ -62,9 +62,15 @@ def published(name: str | None = None, preset: str | None = None) -> pd.DataFram
 
 def _list_files(preset: str | None) -> pd.DataFrame:
     """A row for every published table: experiment, preset and the number of runs."""
+    known = files()
+    presets = dict.fromkeys(each for of_name in known.values() for each in of_name)
+    require(
+        preset is None or preset in presets,
+        f"no preset {short_repr(preset)} is published{suggest(str(preset), presets, 0.6)}",
+    )
     found = [
         {"experiment": name, "preset": each, "runs": len(_ids(path))}
-        for name, presets in files().items()
+        for name, presets in known.items()
         for each, path in presets.items()
         if preset in (None, each)
     ]
@@ -88,9 +94,12 @@ def experiments_of(preset: str) -> set[str]:
     return {name for name, presets in files().items() if preset in presets}
 
 
-def run_ids() -> set[str]:
-    """The ids of all runs that have a published row."""
-    return set().union(*map(_ids, _paths()))
+def run_ids(name: str | None = None, preset: str | None = None) -> set[str]:
+    """The ids of all runs that have a published row, or one of an experiment's preset."""
+    if name is None:
+        return set().union(*map(_ids, _paths()))
+    path = files().get(name, {}).get(preset or QUICK)
+    return _ids(path) if path else set()
 
 
 def rows_of(ids: Set[str]) -> pd.DataFrame | None:

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import pathlib
+import shlex
 import sys
 import tempfile
 import threading
@@ -44,7 +45,6 @@ MAX_BYTES = 2**30
 # The folder of weights beside shards.
 _WEIGHTS = "weights"
 # The column of tables that follows from the others, and that nothing stores.
-FAMILY = "family"
 # Files that systems put into any folder, in small letters; most of theirs are hidden.
 _OF_SYSTEMS = {"thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "lost+found"}
 
@@ -64,12 +64,14 @@ def require_folder(folder: Path, fix: str, name: str = "") -> pathlib.Path:
     """The folder as a path.
 
     Raises:
-      UserError: it is not a folder; the line names it and ends with the fix.
+      UserError: it is not a folder, or cannot be read; the line names it and ends with the fix.
     """
     folders.require_path(folder, name.removesuffix("=") or "folder")
     # An empty path would be taken for the working directory.
     is_one = os.fspath(folder) and os.path.isdir(folder)
     require(is_one, f"{name}{os.fspath(folder)!r} is not a folder; {fix}")
+    may_read = os.access(folder, os.R_OK | os.X_OK)
+    require(may_read, f"{name}{os.fspath(folder)!r} cannot be read; give yourself the right to")
     return pathlib.Path(folder)
 
 
@@ -77,7 +79,7 @@ def first_step(folder: Path) -> str:
     """The command that makes a folder of results, as the end of a message; of a file no command."""
     if os.path.isfile(folder):
         return "it is a file; name a folder"
-    named = "" if str(folder) == folders.SHARDS else f" --results={folder}"
+    named = "" if str(folder) == folders.SHARDS else f" --results={shlex.quote(os.fspath(folder))}"
     return f"first: memobench run EXPERIMENT{named}"
 
 
@@ -239,8 +241,12 @@ class Reader:
             except Exception as error:
                 # Files of other versions or of kinds that are not loaded are whole.
                 is_whole = type(error) is not UserError
-                fix = "" if is_whole else "; move or delete it, and its runs are trained again"
-                _log.warning("skipped %s: %s%s", escape_unprintable(path), in_a_line(error), fix)
+                why = in_a_line(error)
+                if not is_whole:
+                    why += "; move or delete it, and its runs are trained again"
+                if path.suffix != ".json" or path.is_dir():
+                    why = "it is not a shard"
+                _log.warning("skipped %s: %s", escape_unprintable(path), why)
                 self._skipped[path.name] = stat.st_size
                 continue
             for row in with_provenance(shard.rows, shard.provenance):
@@ -307,7 +313,7 @@ def to_table(rows: Sequence[dict] | dict[str, list[Any]]) -> pd.DataFrame:
     order = [*known, *(name for name in table if name not in known)]
     # Copied into one block: pandas is slow with many separate columns, and warns about them.
     made = whole[order].astype(dict.fromkeys(measures(), float)).copy()
-    return made.assign(**{FAMILY: pd.Series(_families(made), made.index)})
+    return made.assign(**{schema.FAMILY: pd.Series(_families(made), made.index)})
 
 
 def _families(table: pd.DataFrame) -> list[str | None]:

@@ -122,6 +122,10 @@ PROVENANCE = by_name(
 )
 # Missing without a git checkout, on a GPU, or in shards written before the column was recorded.
 OPTIONAL_PROVENANCE = ("commit", "instruction_set", "n_devices")
+# The columns that `seeds.add_theory` adds to those of rows, and all that tables have beside these.
+OF_THEORY = ("promised", "load", "proven_ratio", "t_eps", "floor", "certified_floor")
+FAMILY = "family"
+ADDED = (*OF_THEORY, FAMILY, "seeds", "diverged")
 # Columns that must have a value in every row, and columns that must be present, even if empty.
 _REQUIRED = (*OF_RUNS, "task_seed", "status", "n_examples", "n_params", "n_params_memory")
 _PRESENT = (*_REQUIRED, *Task.shared_columns, *Architecture.shared_columns, *MEASURES)
@@ -211,7 +215,8 @@ def _require_domains(place: str, cells: Mapping[str, Any], known: Mapping[str, C
 def _unite(*groups: dict[str, Column]) -> dict[str, Column]:
     counts = collections.Counter(name for group in groups for name in group)
     for name, count in counts.items():
-        require(count == 1, f"two columns are named {name!r}; rename yours")
+        is_new = count == 1 and name not in ADDED
+        require(is_new, f"two columns are named {name!r}; rename yours")
     return {name: column for group in groups for name, column in group.items()}
 
 

@@ -102,6 +102,12 @@ def test_means_intervals_and_gains_by_hand():
     assert row["complete_99_over_proven"] == pytest.approx(110 / promised)
 
 
+def test_a_rate_at_the_edge_is_one_in_tables_too():
+    """They list it with six digits."""
+    row = _capacity(*[{"rate_factors": "0.3333333333333333 1.0 3.0", "rate_factor": 0.333333}] * 3)
+    assert row["rate_at_edge"] == 1
+
+
 def test_a_run_that_diverged_enters_no_mean():
     row = _capacity({"complete_99": 100}, {"complete_99": 110}, DIVERGED)
     assert (row["seeds"], row["diverged"], row["bits"], row["complete_99"]) == (2, 1, 1200, 105)

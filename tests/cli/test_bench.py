@@ -262,6 +262,9 @@ def test_published_tables_change_only_when_asked_and_lose_no_run(checkout):
     again = memobench.published("tiny/cheap").set_index("run_id")
     assert again["loss"].to_dict() == pytest.approx(table.set_index("run_id")["loss"].to_dict())
     assert "3 of 3 runs are here" in (published / "cheap.md").read_text()
+    first = command_line(*report, "--publish", "--seeds=1", cwd=folder)
+    assert "--preset=bench is published with more than --seeds=1; leave --seeds out" in first.stderr
+    assert len(memobench.published("tiny/cheap")) == 3
     alone = command_line(*report, "--results=fewer", "--output=own", cwd=folder)
     assert alone.returncode == 0
     assert "1 of 3 runs are here" in (folder / "own" / "bench" / "tiny" / "cheap.md").read_text()

@@ -116,7 +116,9 @@ def test_a_column_of_several_kinds_holds_what_any_of_them_may():
     assert not numbers.holds("no")
 
 
-@pytest.mark.parametrize("name", ["accuracy", "device", "d_model", "trials", "curve_loss"])
+@pytest.mark.parametrize(
+    "name", ["accuracy", "device", "d_model", "trials", "curve_loss", "load", "family", "seeds"]
+)
 def test_two_columns_of_one_name_are_a_mistake(name):
     def own(task, data, output_TxC):
         return 0.0

@@ -24,7 +24,7 @@ from memobench.experiments.mahdavi2024.figure import Picture, Ranked
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.models.gpt import GPT
-from memobench.report import configurations, tables, verdicts
+from memobench.report import configurations, panels, tables, verdicts
 from memobench.report import experiment as page
 from memobench.report.figure import Figure
 from memobench.store import published
@@ -32,11 +32,11 @@ from memobench.tasks.labelled_contexts import LabelledContexts
 from tests.small import markdown_rows
 
 
-def test_the_report_writes_figure_tables_and_what_quick_leaves_out(measured, tmp_path):
+def test_the_report_writes_figure_tables_and_what_quick_has(measured, tmp_path):
     experiment, table = measured
     text = page.write(experiment, "quick", table, tmp_path)
     assert "13 of 13 runs are here, 1 diverged" in text
-    assert "nothing to speak of" in text
+    assert "Of the largest preset `quick` has: nothing to speak of." in text
     assert (tmp_path / "test/tiny.md").read_text() == text
     assert (tmp_path / "test/tiny.png").read_bytes().startswith(b"\x89PNG")
     assert len(pd.read_csv(tmp_path / "test/tiny_runs.csv")) == 13
@@ -93,6 +93,40 @@ def test_without_a_figure_there_is_a_page_without_one(measured, tmp_path):
     page.write(dataclasses.replace(experiment, figure=Drawing()), "quick", table, tmp_path)
     assert not (tmp_path / "test/tiny.png").exists()
     assert ".png" not in (tmp_path / "test/tiny.md").read_text()
+
+
+def test_of_runs_that_all_diverged_there_is_a_page_without_a_figure(measured, tmp_path):
+    experiment, table = measured
+    shown = dataclasses.replace(
+        experiment, figure=Figure(x="n_heads", hue="architecture", y="known")
+    )
+    lost = table.assign(status="diverged").head(2)
+    lost[["accuracy", "accuracy_protocol", "loss"]] = float("nan")
+    text = page.write(shown, "quick", lost, tmp_path)
+    assert "2 of 13 runs are here, 2 diverged" in text
+    assert ".png" not in text
+    assert not (tmp_path / "test/tiny.png").exists()
+
+
+def test_a_page_that_cannot_be_written_is_one_line(measured, tmp_path):
+    experiment, table = measured
+    (tmp_path / "test").write_text("a file")
+    with pytest.raises(UserError, match=r"tiny\.md cannot be written \(.*choose another folder"):
+        page.write(experiment, "quick", table, tmp_path)
+
+
+def test_only_encoders_of_distributions_have_their_bound_in_a_figure_of_losses(measured):
+    experiment, table = measured
+    shown = Figure(x="d_model", hue="architecture", y="loss", bounds=False)
+    figure = shown.draw(experiment, "quick", analysis.add_theory(table))
+    assert not any("N − 1" in text.get_text() for text in figure.legends[0].get_texts())
+
+
+def test_panels_may_have_one_x(measured):
+    experiment, table = measured
+    shown = panels.Panels(x=("n_heads",), hue="architecture", y=("bits",))
+    figure = shown.draw(experiment, "quick", analysis.add_theory(table))
+    assert len(figure.axes) == 1
 
 
 def test_names_may_have_dots(measured, tmp_path):
@@ -315,7 +349,7 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
         name="test/labelled",
         title="Labelled",
         presets={"quick": tuple(run for run in runs if run.task.n_classes)},
-        left_out="nothing",
+        of_full="nothing",
         figure=Ranked(x="n_heads", hue="n_examples", y="known"),
     )
     text = page.write(experiment, "quick", classifiers, tmp_path)
@@ -391,7 +425,7 @@ def test_panels_split_only_where_one_architecture_has_several_forms_of_heads():
             name="test/panels",
             title="Panels",
             presets={"quick": tuple(runs)},
-            left_out="nothing",
+            of_full="nothing",
             figure=Figure(x="n_params", hue="architecture", bounds=False),
         )
         rows = table.iloc[[every.index(x) for x in architectures]].reset_index(drop=True)

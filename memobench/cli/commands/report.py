@@ -1,6 +1,7 @@
 """memobench report: the pages of experiments from a results folder."""
 
 import pathlib
+import shlex
 from typing import TYPE_CHECKING
 
 from absl import flags, logging
@@ -43,8 +44,8 @@ def run(names: list[str]) -> None:
             continue
         missing = f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}"
         first = (
-            f"first: memobench run {' '.join([experiment.name, *files])} --preset={PRESET.value}"
-            + f" --results={RESULTS.value}" * RESULTS.present
+            f"first: memobench run {shlex.join([experiment.name, *files])} --preset={PRESET.value}"
+            + f" --results={shlex.quote(RESULTS.value)}" * RESULTS.present
         )
         if len(experiments) == 1:
             raise UserError(f"{missing}; {first}")
@@ -76,6 +77,12 @@ def _add_published(experiment: "Experiment", rows: "pd.DataFrame") -> "pd.DataFr
     from memobench.store import published
 
     declared = {run.run_id for run in experiment.runs(PRESET.value, SEEDS.value)}
+    of_more_seeds = {run.run_id for run in experiment.runs(PRESET.value)} - declared
+    if of_more_seeds & published.run_ids(experiment.name, PRESET.value):
+        raise UserError(
+            f"{experiment.name} --preset={PRESET.value} is published with more than --seeds="
+            f"{SEEDS.value}; leave --seeds out, or give more"
+        )
     kept = published.rows_of(declared - set(rows["run_id"]))
     if kept is None:
         return rows

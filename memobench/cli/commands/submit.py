@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from memobench.cli.command import OUTPUT, PLUGIN, PRESET, RESULTS, Command, choose
+from memobench.cli.command import (
+    OUTPUT,
+    PLUGIN,
+    PRESET,
+    RESULTS,
+    Command,
+    choose,
+    format_command,
+)
 from memobench.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -57,7 +65,7 @@ def run(names: list[str]) -> None:
         kept = f"{RESULTS.value} keeps no weights{of_which} of {' '.join(names) or 'any run'}"
         raise UserError(
             f"{f'these files hold no weights{of_which}' if files else kept} that have a place on "
-            "the board; first: memobench run board/peak"
+            f"the board; first: {format_command('run board/peak')}"
         )
     folder = check_writable(OUTPUT.value, "output") / "submissions"
     path = submissions.write(found, SUBMITTER.value, folder, URL.value, NOTE.value)
@@ -90,9 +98,9 @@ def _best_of_runs(experiments: list[str], left_out: _LeftOut) -> list["Certifica
     """
     from memobench.common.notation import pluralize
     from memobench.core import own_code
-    from memobench.store.results import load_rows, weights_path
+    from memobench.store.results import first_step, load_rows, require_folder, weights_path
 
-    rows = load_rows(RESULTS.value)
+    rows = load_rows(require_folder(RESULTS.value, first_step(RESULTS.value), "results="))
     if experiments:
         presets = (
             experiment.runs(PRESET.value) for experiment in choose(experiments, PRESET.value)

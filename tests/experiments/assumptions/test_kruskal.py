@@ -83,15 +83,6 @@ def test_one_repeat_spoils_the_subsets_that_hold_both(rng):
         assert curve.loc[size, "low"] <= 1 - spoiled <= curve.loc[size, "high"]
 
 
-def test_the_interval_covers_a_known_share():
-    covered = [
-        low <= 0.3 <= high
-        for successes in np.random.default_rng(1).binomial(40, 0.3, size=300)
-        for _, low, high in [kruskal.share(int(successes), 40)]
-    ]
-    assert np.mean(covered) >= 0.95
-
-
 def test_rounding_to_float32_is_not_taken_for_rank(rng):
     exact_TxD = rng.normal(size=(20, 3)) @ rng.normal(size=(3, 16))
     rounded_TxD = exact_TxD.astype(np.float32)

@@ -121,6 +121,14 @@ def test_the_figure_and_its_table_have_every_size():
     assert text.count("| not all with ") == len(SIZES)
 
 
+def test_of_an_interrupted_sweep_every_width_counts_its_own_runs():
+    rows = _rows("a", lambda d, n: 1, lambda d, n: (2, 3, 4), sizes=[(32, 64)])
+    found = widths.least_widths(rows.drop(rows.index[1]))[32, 64]
+    assert found.known_share == 1
+    assert found.runs == found.successes
+    assert sum(found.runs) == len(rows) - 1
+
+
 def test_every_way_tries_widths_on_both_sides_of_its_estimate():
     for way in experiment.WAYS:
         tried = way.widths(64, 256)
