@@ -169,7 +169,6 @@ class QueryAttention(WithHeads):
     answers: ClassVar[tuple[str, ...]] = ("query",)
     theorems: ClassVar[dict] = {
         theory.THEOREM_1: _passes_queries_on,
-        theory.GENERAL_POSITION: _passes_queries_on,
     }
 
     n_layers: int = integer("layers", 1, default=1, most=64)

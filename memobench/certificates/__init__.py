@@ -155,12 +155,34 @@ def make(task: Task, architecture: Architecture, params: Any, **more: Any) -> Ce
     Raises:
       UserError: parameters are not finite, or not those of the architecture's model.
     """
-    flat = traverse_util.flatten_dict(params, sep="/")
-    for name, x in flat.items():
-        require(np.isrealobj(x), f"the parameter {short_repr(name)} is complex; give real numbers")
+    for x, kind in ((task, Task), (architecture, Architecture)):
+        name = kind.__name__.lower()
+        require(isinstance(x, kind), f"{name} must be of a kind of {name}, got {short_repr(x)}")
     # `np.ascontiguousarray` would make a vector of a scalar.
-    arrays = {name: np.asarray(x, np.float32, order="C") for name, x in flat.items()}
+    arrays = {name: np.asarray(x, np.float32, order="C") for name, x in flatten(params).items()}
     return Certificate(task=task, architecture=architecture, params=arrays, **more)
+
+
+def flatten(params: Any) -> dict[str, np.ndarray]:
+    """The arrays of a tree of parameters by their paths.
+
+    Raises UserError where it is not a dict of real arrays and of such dicts, all with names.
+    """
+    require(isinstance(params, Mapping), f"params={short_repr(params)} is not a dict of arrays")
+    found = dict[str, np.ndarray]()
+    for name, x in params.items():
+        require(isinstance(name, str), f"a parameter's name must be a text, got {short_repr(name)}")
+        if isinstance(x, Mapping):
+            found |= {f"{name}/{below}": array for below, array in flatten(x).items()}
+            continue
+        try:
+            found[name] = np.asarray(x)
+        except ValueError as error:
+            raise UserError(f"the parameter {short_repr(name)} is not an array") from error
+        kind = found[name].dtype
+        is_real = any(jax.numpy.issubdtype(kind, of) for of in (np.floating, np.integer))
+        require(is_real, f"the parameter {short_repr(name)} is of {kind}; give real numbers")
+    return found
 
 
 def encode(certificate: Certificate) -> bytes:

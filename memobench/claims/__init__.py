@@ -7,9 +7,9 @@ interval lies inside, fails where it lies outside, and is undecided otherwise, s
 evidence is not evidence. A claim made for another design than that of the runs (larger models, say)
 is *not tested there*. Pure functions; no files.
 
-`claim` defines claims, findings and verdicts, `statistics` the means and their intervals (how many
-seeds they need; 95% is `analysis.seeds.CONFIDENCE`), `evidence` how an interval decides; the tests
-that several papers share are in `slopes` and `counts`, those of one with its experiments.
+`claim` defines claims, findings and verdicts, `analysis.statistics` the means and their intervals
+(how many seeds they need; 95% is `analysis.seeds.CONFIDENCE`), `evidence` how an interval decides;
+the tests that several papers share are in `slopes` and `counts`, those of one with its experiments.
 """
 
 from memobench.analysis.statistics import (

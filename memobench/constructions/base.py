@@ -72,7 +72,6 @@ class Construction(
     protocol: ClassVar[str] = "constructed"
     bound: ClassVar[theory.Bound]
     scales: ClassVar[tuple[float | None, ...]] = ()
-    # Whether it can come near more examples than its theorem promises.
     approximates: ClassVar[bool] = False
     # Solving counts as one step.
     steps: ClassVar[int] = 1  # type: ignore[misc]
@@ -132,8 +131,10 @@ class Construction(
         >>> str(Dana2025(n_aimed=0))
         'dana2025 n_aimed=0'
         """
-        default = vars(type(self)())
-        changed = {name: x for name, x in vars(self).items() if x != default[name]}
+        # Who has the kind knows its code.
+        fields = [x for x in dataclasses.fields(self) if x.name != "code"]
+        values = {x.name: getattr(self, x.name) for x in fields}
+        changed = {x.name: values[x.name] for x in fields if values[x.name] != x.default}
         return " ".join([self.name, *(f"{name}={x}" for name, x in changed.items())])
 
     @classmethod

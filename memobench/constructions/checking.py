@@ -7,10 +7,8 @@ scale the logits would become numbers of the row.
 import contextlib
 import dataclasses
 import numbers
-from typing import Any
 
 import numpy as np
-from flax import traverse_util
 
 from memobench import certificates
 from memobench.common.errors import UserError, name_source, require, short_repr, suggest
@@ -45,13 +43,13 @@ def call_construct(problem: Problem) -> Constructed:
 
 def _check_constructed(problem: Problem, made: Constructed) -> Constructed:
     run = problem.run
-    require(
-        isinstance(made.params, dict), f"params={short_repr(made.params)} is not a dict of arrays"
-    )
-    flat = traverse_util.flatten_dict(made.params, sep="/")
-    params = {name: _check_weights(name, x) for name, x in flat.items()}
+    params = {
+        name: _check_weights(name, x) for name, x in certificates.flatten(made.params).items()
+    }
     certificates.require_shapes(params, certificates.shapes(run.module(), run.task.context_length))
     columns = type(problem.method).columns_of_rows()
+    is_dict = isinstance(made.certificate, dict)
+    require(is_dict, f"certificate={short_repr(made.certificate)} is not a dict of numbers")
     for name in made.certificate:
         require(
             name in columns,
@@ -72,9 +70,6 @@ def _check_constructed(problem: Problem, made: Constructed) -> Constructed:
     return dataclasses.replace(made, params=params, certificate=certificate)
 
 
-def _check_weights(name: str, weights: Any) -> np.ndarray:
-    x = np.asarray(weights)
-    real = np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)
-    require(real, f"the parameter {short_repr(name)} is of {x.dtype}; give real numbers")
+def _check_weights(name: str, x: np.ndarray) -> np.ndarray:
     require(bool(np.isfinite(x).all()), f"the parameter {short_repr(name)} is not finite")
     return x.astype(np.float64)

@@ -156,7 +156,9 @@ def _load_weights(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
 
     def outputs(params: dict[str, np.ndarray]) -> np.ndarray:
         double = method.weights == "float64"
-        return all_outputs(run.module(), _variables(run, params), task, data, double)
+        found_TxC = all_outputs(run.module(), _variables(run, params), task, data, double)
+        # Tokens that are no answers compete with none.
+        return found_TxC[..., : getattr(task, "n_outputs", None)]
 
     held = {name: precision.round_to(x, method.weights) for name, x in made.params.items()}
     output_TxC = outputs(held)

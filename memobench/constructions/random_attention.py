@@ -27,7 +27,7 @@ from memobench.tasks.tokens import Tokens
 
 Params = dict[str, np.ndarray]
 
-# The deviation of answers from their codes, where these are orthogonal to each other.
+# The deviation of answers from their codes, over the distance of codes that are near each other.
 _BLUR = 0.1
 # Random sequences on which the deviation of scores is measured.
 _SAMPLED = 512
@@ -104,10 +104,12 @@ def targets(problem: Problem, width: int) -> tuple[np.ndarray, np.ndarray]:
     if examples.next_TxK.shape[1] == 1:
         unembedding_NxC = codes.spread(module.vocab_size, width, problem.rng)
         targets_TxC = unembedding_NxC[examples.next_TxK[:, 0]]
-        if len(np.unique(examples.next_TxK)) <= width:
+        answer_A = np.unique(examples.next_TxK)
+        if len(answer_A) <= width:
             # Fewer answers than dimensions span too few of them for a basis.
             blur_TxC = problem.rng.standard_normal(targets_TxC.shape) / np.sqrt(width)
-            targets_TxC = targets_TxC + _BLUR * blur_TxC
+            nearest = _nearest(unembedding_NxC, answer_A)
+            targets_TxC = targets_TxC + _BLUR * min(1.0, nearest) * blur_TxC
         return targets_TxC, unembedding_NxC
     problem.require(
         width == module.d_model,
@@ -116,6 +118,14 @@ def targets(problem: Problem, width: int) -> tuple[np.ndarray, np.ndarray]:
     encoding_TxD, unembedding_NxD = _encoder(problem.run)
     place_S = module.vocab_size ** np.arange(module.context_length - 1, -1, -1)
     return encoding_TxD[examples.tokens_TxS @ place_S], unembedding_NxD
+
+
+def _nearest(code_NxC: np.ndarray, row_A: np.ndarray) -> float:
+    """The least distance of some codes from any other."""
+    square_N = (code_NxC**2).sum(axis=1)
+    square_AxN = square_N[row_A, None] + square_N[None] - 2 * code_NxC[row_A] @ code_NxC.T
+    square_AxN[np.arange(len(row_A)), row_A] = np.inf
+    return float(np.sqrt(max(0.0, square_AxN.min(initial=np.inf))))
 
 
 class Solved(NamedTuple):

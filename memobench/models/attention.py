@@ -135,7 +135,7 @@ class Attention:
         if self.kind == "delta":
             # Keys of norm 1 may be turned, and with rotary positions each pair of coordinates.
             turns = width // 2 if self.rotary else width * (width - 1) // 2
-            return None if self.normed else scaled + self.n_kv_heads * turns
+            return None if self.normed or width == 1 else scaled + self.n_kv_heads * turns
         if self.normed:
             # Scales of queries against those of keys, of a pair of coordinates or of each.
             return scaled + (math.ceil(width / 2) if self.rotary else width)

@@ -207,8 +207,9 @@ class ModernModule(Module):
         n_written = n**self.context_length * d_model
         has_formula = (
             self.context_length > 1
-            and d_model < n
+            and 1 < d_model < n
             and self.norm != "layer"
+            and not (self.attention == "delta" and self._unread())
             and has_room(count_distinct(self, self.context_length), n_written)
         )
         # At the last position of the first layer only tokens differ.
@@ -224,8 +225,16 @@ class ModernModule(Module):
             + n_blocks * self._learns_scale
             # Tokens and positions may be shifted against each other, and all logits of a sequence.
             + d_model * (self.positions == "learned")
+            + (self.context_length - 1) * self._unread()
             + d_model * (not self.tied)
         )
+
+    def _unread(self) -> int:
+        """The dimensions of positions before the last that no key or value of one layer reads."""
+        is_norm_between = self.norm != "none" and self.norm_position == "pre"
+        if self.positions != "learned" or self.n_layers > 1 or is_norm_between:
+            return 0
+        return max(0, self.d_model - 2 * self.heads.n_kv_heads * self.d_head)
 
     def neuron_symmetries(self) -> int:
         """The dimensions of changes of a feed-forward block that leave its output as it is."""

@@ -138,7 +138,7 @@ class PlainTransformer(Module):
         """The stream's basis, a shift of logits, scales of neurons, and what heads share.
 
         Tokens and positions that are added up may be shifted against each other; compressed heads
-        read and write in bases of their own.
+        read and write in bases of their own; few narrow heads of one layer see a part of positions.
         """
         n, d_model = self.vocab_size, self.d_model
         n_written = n**self.context_length * min(d_model, self._width)
@@ -151,6 +151,10 @@ class PlainTransformer(Module):
         if task.question != "next token" or not has_formula:
             return None
         shared = d_model if self.full else 2 * self.d_head**2 * self.compress
+        if self.full and self.n_layers == 1:
+            # Of positions before the last, heads alone see what their keys and values read.
+            unread = max(0, d_model - 2 * self.n_heads * self.d_head)
+            shared += (self.context_length - 1) * unread
         of_neurons = feed_forward.symmetries(d_model, self.d_mlp, self.activation)
         return d_model**2 + d_model + shared + self.n_layers * of_neurons
 

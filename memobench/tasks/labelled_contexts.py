@@ -63,7 +63,6 @@ class LabelledContexts(Task):
     constructible: ClassVar[bool] = True
     theorems: ClassVar[dict] = {
         theory.THEOREM_1: theory.always,
-        theory.GENERAL_POSITION: theory.always,
         theory.RANK_OF_WEIGHTS: lambda sizes: sizes["contexts"] == "shared",
     }
     vocab_size: ClassVar[int | None] = None

@@ -12,7 +12,6 @@ comparison.
 from memobench.theory.bounds import (
     BUBECK,
     COROLLARY_2,
-    GENERAL_POSITION,
     LINEAR_LEAST_SQUARES,
     LOWER_BOUNDS,
     MAHDAVI_1,
@@ -47,7 +46,6 @@ __all__ = [
     "BUBECK",
     "COROLLARY_2",
     "COUNTING",
-    "GENERAL_POSITION",
     "GRADIENT_STEP",
     "HEBBIAN",
     "LINEAR_LEAST_SQUARES",

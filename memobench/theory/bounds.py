@@ -94,18 +94,6 @@ THEOREM_1 = Bound(
     about=_BOTH,
     where=_queries_span,
 )
-GENERAL_POSITION = Bound(
-    name="general position: H·(d − 1) + 1",
-    source=f"{MAHDAVI}, discussion of prior work",
-    value=lambda sizes: sizes["n_heads"] * (sizes["d_model"] - 1) + 1,
-    assumptions="queries of Kruskal rank d, n and d_h at least d",
-    about=_BOTH,
-    where=lambda sizes: (
-        _queries_span(sizes)
-        & (sizes["context_length"] >= sizes["d_model"])
-        & (sizes["d_head"] >= sizes["d_model"])
-    ),
-)
 BUBECK = Bound(
     name="Bubeck 2020: (d − 1)·⌊w/4⌋",
     source="Bubeck, Eldan, Lee & Mikulincer 2020; here one of d coordinates is constant",
@@ -125,5 +113,4 @@ LOWER_BOUNDS = (
     PROPOSITION_3,
     LINEAR_LEAST_SQUARES,
     THEOREM_1,
-    GENERAL_POSITION,
 )

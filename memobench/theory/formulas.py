@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import scipy.special
 
 
 def t_eps(n_examples: int, zipf_exponent: float | None, eps: float) -> int:
@@ -35,12 +36,12 @@ def encoder_bound(
         return float("nan")
     weight_K = np.arange(1, n_next + 1) ** -(parameter or 0.0)
     pi_K = weight_K / weight_K.sum()
-    if n_next == 1:
+    perplexity = math.exp(scipy.special.entr(pi_K).sum())
+    if perplexity <= 1:
         return 0.0  # (1 - pi) log(1 / (perplexity - 1)) vanishes with the entropy.
     crosstalk = math.sqrt(32 * math.log(vocab_size + 1) / d_model)
     if 2 * crosstalk >= 1:
         return float("inf")
-    perplexity = math.exp(-(pi_K * np.log(pi_K)).sum())
     noise_N = np.zeros(vocab_size - 1)
     noise_N[: n_next - 1] = pi_K[1:] / pi_K[1:].sum()
     from_uniform = np.abs(noise_N - 1 / (vocab_size - 1)).sum() / 2

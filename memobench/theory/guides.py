@@ -35,10 +35,12 @@ def outer_products_guide(vocab_size: int, d_model: int) -> int:
     return 1 + bisect.bisect_right(range(2, d_model**2 + 2), 1.0, key=exponent)
 
 
+# Of no rows NumPy needs to be told the type.
+_outer_products = np.vectorize(outer_products_guide, otypes=[int])
 OUTER_PRODUCTS = Bound(
     name="linear memory, outer products: about d²/(8 ln N)",
     source="asymptotic guide, no theorem: `outer_products_guide`",
-    value=lambda sizes: np.vectorize(outer_products_guide)(sizes["vocab_size"], sizes["d_model"]),
+    value=lambda sizes: _outer_products(sizes["vocab_size"], sizes["d_model"]),
     assumptions="crosstalk is Gaussian; up to one instance in ten loses an association",
     about=("architecture",),
     where=plane,

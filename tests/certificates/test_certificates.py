@@ -88,6 +88,15 @@ def test_the_projects_own_evaluation(architecture, task):
         assert (counted[name] is not None) == (name in task.measures)
 
 
+@pytest.mark.parametrize(
+    "params", [None, [1, 2], {1: 0.5}, {"a": "x"}, {"a": {"b": [[1.0], [2.0, 3.0]]}}]
+)
+def test_what_are_no_weights_is_one_line(params):
+    with pytest.raises(UserError) as refused:
+        certificates.make(TASK, MLP(d_model=2, d_mlp=3), params)
+    assert "\n" not in str(refused.value)
+
+
 @hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(
     seed=st.integers(0, 2**32 - 1),

@@ -60,6 +60,16 @@ def test_fewer_than_promised_are_memorized_too(n_aimed):
         assert certificate["fit_error"] < 1e-9
 
 
+@pytest.mark.parametrize("heads", ["full", "compressed"])
+@pytest.mark.parametrize("n_aimed", [1, 2])
+def test_few_answers_among_many_tokens_are_told_from_them(heads, n_aimed):
+    """Whose codes are near each other in so few dimensions."""
+    for seed in range(4):
+        sizes = {"d_model": 2, "d_head": 2, "n_heads": 5, "heads": heads, "vocab_size": 50, "T": 12}
+        run = run_of(method={"n_aimed": n_aimed}, seed=seed, **sizes)
+        assert judged(run)[1]["aimed_accuracy"] == 1
+
+
 def test_nothing_aimed_at_gives_random_features_and_no_output_of_heads():
     run = run_of(method={"n_aimed": 0})
     result, certificate = judged(run)

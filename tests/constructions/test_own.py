@@ -39,6 +39,10 @@ def changed():
     return make
 
 
+def _replaced(**fields):
+    return lambda made: dataclasses.replace(made, **fields)
+
+
 def _params(**others):
     return lambda made: dataclasses.replace(made, params=made.params | others)
 
@@ -68,6 +72,9 @@ MISTAKES = [
     (_params(unembedding=np.full((12, 5), 1j)), "'unembedding' is of complex128; give real"),
     (_params(unembedding=np.full((12, 5), np.nan)), "'unembedding' is not finite"),
     (_params(unembedding=np.full((12, 5), 1e308)), "theorem='changed': outputs are not finite"),
+    (_params(unembedding=[[1.0], [1.0, 2.0]]), "the parameter 'unembedding' is not an array"),
+    (_replaced(params={0: 1.0}), "a parameter's name must be a text, got 0"),
+    (_replaced(certificate=None), "certificate=None is not a dict of numbers"),
     (_certificate(accuracy=1.0), "certificate has 'accuracy', no column of this method's rows"),
     (_certificate(condition=np.zeros(3)), "certificate has condition=.*; give a number"),
     (_read_out(("units",)), r"read_out=\('units',\) names are not twice the logits"),

@@ -225,6 +225,14 @@ def test_a_construction_is_a_text_and_back():
     ):
         assert Construction.parse(str(made)) == made
     assert str(Mine(flip=True, share=None, width=2)) == "mine width=2 share=None flip=True"
+
+    @kind("sized")
+    class Sized(Construction):
+        size: int = integer("a size")
+
+    made = Sized(size=2)
+    assert str(made) == "sized size=2"
+    assert Construction.parse("sized size=2") == made
     for text in ("", "mine width", "mine width=3", "mine  width=2", "mine width=02", "mine x=1"):
         with pytest.raises(UserError) as error:
             Construction.parse(text)

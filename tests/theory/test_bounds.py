@@ -84,7 +84,6 @@ def _query(n=6, **sizes):
         (theory.THEOREM_1, _query(n=1), 1),
         # The largest size of Mahdavi et al.: H = 20, n = 32, d = d_h = 64.
         (theory.THEOREM_1, _query(n=32, d_model=64, d_head=64, n_heads=20), 621),
-        (theory.GENERAL_POSITION, _query(n=6, d_model=4, d_head=4), 3 * 3 + 1),
         (theory.PROPOSITION_2, _query(n=6), 3 * 5 + 1),
         (theory.RANK_OF_WEIGHTS, _query(n=6), 3 * 5 + 1),
     ],
@@ -121,7 +120,7 @@ CASES = [
     (_attention(task=Associations(vocab_size=9)), set(), np.nan),
     (_sizes(name="mlp", d_mlp=7, d_model=1), set(), np.nan),
     (_query(), {"THEOREM_1"}, 10),
-    (_query(d_model=4), {"THEOREM_1", "GENERAL_POSITION"}, 10),
+    (_query(d_model=4), {"THEOREM_1"}, 10),
     (_query(n=3, d_model=4), {"THEOREM_1"}, 7),
     (_query(**DEEP), set(), np.nan),
     (_query(**DEEP, residual=False), set(), np.nan),
