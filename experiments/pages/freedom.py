@@ -73,7 +73,7 @@ MODELS: tuple[tuple[Architecture, Task], ...] = (
     _modern(**_PLAIN, d_model=4, d_head=4, n_heads=2, n_kv_heads=1),
     _modern(**_PLAIN, d_model=5, d_head=5),
     _modern(**_PLAIN, d_model=6, d_head=2, d_mlp=3, positions="learned"),
-    _modern(d_model=6, d_head=2, norm_position="post", positions="learned"),
+    _modern(d_model=5, d_head=2, norm_position="post", positions="learned"),
     (Modern(**_NARROW, **_PLAIN), _TRIPLES),
     (MixtureOfExperts(**_WIDE, **_PLAIN, d_mlp=2, n_experts=3), _PAIRS),
     (MixtureOfExperts(**_WIDE, d_mlp=2, n_experts=3, top_k=2), _PAIRS),

@@ -210,6 +210,8 @@ class ModernModule(Module):
             and 1 < d_model < n
             and self.norm != "layer"
             and not (self.attention == "delta" and self._unread())
+            # With fewer tokens one dimension more may be missing.
+            and (self.norm_position == "pre" or 2 * d_model <= n)
             and has_room(count_distinct(self, self.context_length), n_written)
         )
         # At the last position of the first layer only tokens differ.
