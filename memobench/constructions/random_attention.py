@@ -27,7 +27,7 @@ from memobench.tasks.tokens import Tokens
 
 Params = dict[str, np.ndarray]
 
-# The deviation of answers from their codes, over the distance of codes that are near each other.
+# The deviation of answers from their codes, over the distance of codes nearer than 1.
 _BLUR = 0.1
 # Random sequences on which the deviation of scores is measured.
 _SAMPLED = 512

@@ -40,7 +40,7 @@ from memobench.store import results, rows
 
 # How far rounding takes two measurements of a run apart: relatively, or absolutely close to zero.
 SAME = {"within": 1e-4, "zero": 1e-6}
-# Half of the last digit that rows list is less.
+# The last digit of bits that rows list.
 _LISTED = 10.0**-LISTED_DIGITS
 # Columns in which rows of a table had better agree.
 _PROVENANCE = ("commit", "device", "memobench", "jax")

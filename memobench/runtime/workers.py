@@ -25,7 +25,7 @@ from memobench.common.notation import pluralize
 from memobench.core.run import Run
 from memobench.engine import compiling
 from memobench.planner import packing
-from memobench.runtime import launch, local, worker
+from memobench.runtime import launch, local, provenance, worker
 from memobench.runtime.leases import HeldLease, Lease, Leases
 from memobench.runtime.progress import Progress
 from memobench.store import results as store
@@ -146,6 +146,7 @@ def work_apart(
     """
     local.require_device()
     compiling.keep_programs()
+    provenance.commit()
     reader, leases = store.Reader(folder, since), Leases(folder)
     workspace = worker.Workspace(pathlib.Path(folder), reader, leases, sweep)
     with catch_signals() as stop:
