@@ -108,7 +108,7 @@ def targets(problem: Problem, width: int) -> tuple[np.ndarray, np.ndarray]:
         if len(answer_A) <= width:
             # Fewer answers than dimensions span too few of them for a basis.
             blur_TxC = problem.rng.standard_normal(targets_TxC.shape) / np.sqrt(width)
-            nearest = _nearest(unembedding_NxC, answer_A)
+            nearest = _least_distance(unembedding_NxC, answer_A)
             targets_TxC = targets_TxC + _BLUR * min(1.0, nearest) * blur_TxC
         return targets_TxC, unembedding_NxC
     problem.require(
@@ -120,7 +120,7 @@ def targets(problem: Problem, width: int) -> tuple[np.ndarray, np.ndarray]:
     return encoding_TxD[examples.tokens_TxS @ place_S], unembedding_NxD
 
 
-def _nearest(code_NxC: np.ndarray, row_A: np.ndarray) -> float:
+def _least_distance(code_NxC: np.ndarray, row_A: np.ndarray) -> float:
     """The least distance of some codes from any other."""
     square_N = (code_NxC**2).sum(axis=1)
     square_AxN = square_N[row_A, None] + square_N[None] - 2 * code_NxC[row_A] @ code_NxC.T

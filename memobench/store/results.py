@@ -79,7 +79,7 @@ def first_step(folder: Path) -> str:
     """The command that makes a folder of results, as the end of a message; of a file no command."""
     if os.path.isfile(folder):
         return "it is a file; name a folder"
-    named = "" if str(folder) == folders.SHARDS else f" --results={shlex.quote(os.fspath(folder))}"
+    named = "" if str(folder) == folders.SHARDS else f" --results={shlex.quote(str(folder))}"
     return f"first: memobench run EXPERIMENT{named}"
 
 
