@@ -34,6 +34,7 @@ FACTORS = {
     MLP: {4096: (2.5, 3.0, 4.0), 8192: (4.0, 5.5, 7.5)},
     BOTH: dict.fromkeys(BUDGETS, (2.0, 4.0, 8.0)),
 }
+# The shape of attention + MLP that the board had before.
 FORMER = {
     4096: transformer.MLP(d_model=10, d_head=1, n_heads=52, n_layers=1, d_mlp=34, heads="full")
 }

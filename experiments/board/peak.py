@@ -163,7 +163,7 @@ def _tell_all_pairs(found: pd.DataFrame) -> str:
     if not budgets:
         return ""
     shown = enumerate_words(f"{budget:,}" for budget in budgets)
-    return f", but for sets of all pairs of tokens at {shown} parameters"
+    return f". None is beyond the largest set at {shown} parameters, which has all pairs of tokens"
 
 
 def select_drawn(found: pd.DataFrame) -> pd.DataFrame:

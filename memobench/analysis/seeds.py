@@ -43,8 +43,12 @@ def _half_width(deviation: Any, count: Any, least_step: Any = 0.0) -> Any:
     """Half of Student's interval of means; equal runs vary as if one were off by the least step."""
     count = np.where(np.asarray(count) > 1, count, np.nan)
     deviation = np.maximum(deviation, least_step / np.sqrt(count))
-    quantile = scipy.special.stdtrit(count - 1, 0.5 + CONFIDENCE / 2)
-    return quantile * np.where(deviation > 0, deviation, np.nan) / np.sqrt(count)
+    return student_factor(count) * np.where(deviation > 0, deviation, np.nan)
+
+
+def student_factor(count: Any) -> Any:
+    """Half of Student's 95% interval of a mean, over the standard deviation of so many values."""
+    return scipy.special.stdtrit(count - 1, 0.5 + CONFIDENCE / 2) / np.sqrt(count)
 
 
 def mean_over_seeds(

@@ -14,7 +14,7 @@ import pandas as pd
 import scipy
 
 from memobench.analysis.grouping import find_varying, group_rows
-from memobench.analysis.seeds import CONFIDENCE, chance
+from memobench.analysis.seeds import CONFIDENCE, chance, student_factor
 from memobench.common.errors import UserError
 from memobench.store.rows import configuration
 
@@ -278,9 +278,7 @@ def half_widths(value_XxT: np.ndarray) -> np.ndarray:
     >>> half_widths(np.array([1.0, 2.0, 3.0])).round(3)
     np.float64(2.484)
     """
-    n = value_XxT.shape[-1]
-    quantile = scipy.special.stdtrit(n - 1, 0.5 + CONFIDENCE / 2)
-    return quantile * value_XxT.std(axis=-1, ddof=1) / np.sqrt(n)
+    return student_factor(value_XxT.shape[-1]) * value_XxT.std(axis=-1, ddof=1)
 
 
 def interval(values_B: np.ndarray, seeds: int) -> tuple[float, float]:

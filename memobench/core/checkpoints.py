@@ -43,14 +43,12 @@ def resume(
       saved: the arrays of a state. Where the checkpoint holds others, a warning says so, and the
         state is None.
     """
-    arrays = checkpoints.load(run_id) if checkpoints else None
-    if arrays is None:
+    if checkpoints is None or (arrays := checkpoints.load(run_id)) is None:
         return None
     with contextlib.suppress(Exception):  # Whatever arrays of another version lead to.
         found = restore(arrays)
         if _are_same(arrays, saved(found)):
             return found
-    assert checkpoints is not None
     checkpoints.reject(run_id)
     _warn_of_version(run_id)
     return None

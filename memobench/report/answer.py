@@ -59,8 +59,10 @@ def compare_learned_sets(table: pd.DataFrame) -> str:
     measured, over = _compare_sets(compared)
     if not over:
         return ""
+    best = (_summarize_largest(contest)[_ATTENTION]["model"] for contest in measured)
+    whose = "the narrow heads'" if all(x.side[1] == "narrow" for x in best) else "attention's"
     return (
-        f"Half of attention's trainings learn to 99% sets {format_range(over)} times the MLP's "
+        f"Half {whose} trainings learn to 99% sets {format_range(over)} times the MLP's "
         f"(up to {measured[-1].budget:,})."
     )
 

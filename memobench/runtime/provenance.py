@@ -38,7 +38,7 @@ def provenance(
     return {
         "spec_version": SPEC_VERSION,
         "memobench": __version__,
-        "commit": commit(),
+        "commit": read_commit(),
         "jax": jax.__version__,
         "jaxlib": jaxlib.__version__,
         "platform": device.platform,
@@ -53,7 +53,7 @@ def provenance(
 
 
 @functools.cache
-def commit() -> str | None:
+def read_commit() -> str | None:
     """The commit of the checkout this code runs from, with `+` where files differ from it.
 
     None, with a warning, where git does not tell. Once known it stays, whatever is checked out

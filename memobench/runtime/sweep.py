@@ -102,7 +102,7 @@ def run(
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     local.require_device()
     compiling.keep_programs()
-    provenance.commit()
+    provenance.read_commit()
     wanted = {run.run_id: run for run in _list_runs(runs)}
     _check(wanted.values())
     if launcher:

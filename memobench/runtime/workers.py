@@ -146,7 +146,7 @@ def work_apart(
     """
     local.require_device()
     compiling.keep_programs()
-    provenance.commit()
+    provenance.read_commit()
     reader, leases = store.Reader(folder, since), Leases(folder)
     workspace = worker.Workspace(pathlib.Path(folder), reader, leases, sweep)
     with catch_signals() as stop:

@@ -273,7 +273,7 @@ def test_the_commit_is_that_of_the_checkout_alone(tmp_path, monkeypatch):
     inside = tmp_path / "lib"
     inside.mkdir()
     monkeypatch.setattr(provenance.folders, "CHECKOUT", inside)
-    assert provenance.commit.__wrapped__() is None
+    assert provenance.read_commit.__wrapped__() is None
 
 
 def test_the_commit_is_told_of_a_checkout_of_another_user_too(tmp_path, monkeypatch, caplog):
@@ -285,10 +285,10 @@ def test_the_commit_is_told_of_a_checkout_of_another_user_too(tmp_path, monkeypa
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     done = subprocess.run([*git, "describe", "--always"], capture_output=True, text=True)
     assert "dubious ownership" in done.stderr
-    assert re.fullmatch("[0-9a-f]{7}", provenance.commit.__wrapped__())
+    assert re.fullmatch("[0-9a-f]{7}", provenance.read_commit.__wrapped__())
     assert caplog.text == ""
     (tmp_path / ".git" / "HEAD").unlink()
-    assert provenance.commit.__wrapped__() is None
+    assert provenance.read_commit.__wrapped__() is None
     assert "rows will name no commit, for git says: fatal: not a git repo" in caplog.text
 
 
