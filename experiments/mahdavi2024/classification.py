@@ -43,13 +43,13 @@ EXPERIMENTS = (
         "classification",
         QUICK,
         Sets(random=range(30_000, 130_001, 20_000), shared=range(10_000, 40_001, 10_000)),
-        trend={"random": 50_000, "shared": 20_000},
+        trend={"random": (50_000, common.FEW_SEEDS), "shared": (20_000, common.SEEDS)},
     ),
     common.against_length(
         "classification",
         QUICK,
         Sets(random=range(20_000, 60_001, 10_000), shared=range(6_000, 18_001, 4_000)),
-        trend={"random": 20_000, "shared": 6_000},
+        trend={"random": (20_000, common.SEEDS), "shared": (6_000, common.SEEDS)},
     ),
     Experiment(
         name="mahdavi2024/classification-head-dimension",
@@ -68,7 +68,7 @@ EXPERIMENTS = (
             ),
             lambda run: run.architecture.d_head,
             {"shared": TREND_WIDTHS},
-            {"shared": 15_000},
+            {"shared": (15_000, common.SEEDS)},
         ),
         of_full="d = 16, n = 8, H = 8 and hundreds of examples in place of d = 64, n = 32, H = 30 "
         "and thousands; 4,000 steps of 64 examples; 5 seeds of 6",

@@ -11,7 +11,13 @@ contexts; monotone growth with n, which is not linear.
     memobench report mahdavi2024/regression-heads --preset=quick
 """
 
-from memobench.experiments.mahdavi2024.common import Sets, against_heads, against_length
+from memobench.experiments.mahdavi2024.common import (
+    FEW_SEEDS,
+    SEEDS,
+    Sets,
+    against_heads,
+    against_length,
+)
 
 QUICK = Sets(random=(600, 1_000), shared=(150, 300), classes=None)
 RANDOM = range(10_000, 90_001, 20_000)
@@ -21,12 +27,12 @@ EXPERIMENTS = (
         "regression",
         QUICK,
         Sets(random=RANDOM, shared=range(10_000, 30_001, 5_000), classes=None),
-        trend={"random": 30_000, "shared": 30_000},
+        trend={"random": (30_000, FEW_SEEDS), "shared": (30_000, SEEDS)},
     ),
     against_length(
         "regression",
         QUICK,
         Sets(random=RANDOM, shared=range(10_000, 25_001, 5_000), classes=None),
-        trend={"random": 10_000, "shared": 10_000},
+        trend={"random": (10_000, FEW_SEEDS), "shared": (10_000, SEEDS)},
     ),
 )

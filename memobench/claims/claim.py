@@ -244,7 +244,7 @@ def verdicts(
     """One row per claim, variant and number of steps, with the verdict and its evidence.
 
     `seeds` is the number of seeds, or of label tables, on which the finding rests; where it does
-    not say, of the wanted runs, or else in the table.
+    not say, of the variant's wanted runs, or else in the table.
     `claimed` is the claim's own value of the statistic, and `least` to `most` the region in which
     it counts as true.
     `doubling` says what twice the steps change: `same verdict`, `becomes VERDICT`, `not run`;
@@ -252,7 +252,10 @@ def verdicts(
     for optima, which are certified instead.
     """
     found = list(findings(claims, table, wanted))
-    seeds = (table if wanted is None else wanted)["seed"].nunique()
+    of_runs = table if wanted is None else wanted
+    labels = variant(of_runs)
+    all_seeds = of_runs["seed"].nunique()
+    seeds = of_runs["seed"].groupby(labels).nunique()
     known = {(claim.name, label, steps): finding.verdict for claim, label, steps, finding in found}
 
     def doubling(claim: Claim, label: str, steps: int) -> str:
@@ -269,7 +272,7 @@ def verdicts(
             "claim": claim.name,
             "variant": label,
             "steps": steps,
-            "seeds": seeds if finding.seeds is None else finding.seeds,
+            "seeds": seeds.get(label, all_seeds) if finding.seeds is None else finding.seeds,
             "verdict": finding.verdict,
             "evidence": finding.evidence,
             "estimate": finding.estimate,
