@@ -41,6 +41,7 @@ EXPERIMENT = Experiment(
             statement="Accuracy grows linearly with the number of heads at every context length.",
             source=f"{SOURCE}, experiment 1, carried over to longer contexts",
             value=1,
+            made_for="contexts of two tokens",
             test=claims.linear_in_heads("context_length"),
         ),
         Claim(
@@ -48,6 +49,7 @@ EXPERIMENT = Experiment(
             statement="What a head adds does not depend on S, as in H·d_h + d.",
             source=f"{SOURCE}, Corollary 2",
             value=1,
+            made_for="weights that exist, which training need not find",
             test=equal_slopes("context_length"),
         ),
     ),

@@ -248,24 +248,52 @@ def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Te
 def equal_slopes(group: str) -> Test:
     """The slope of accuracy in the heads is the same at the last value of a column as at its first.
 
-    Slopes count as the same within a factor of 1.5.
+    Slopes are of the same numbers of heads, at which no value's accuracy is saturated, and count as
+    the same within a factor of 1.5.
     """
 
     def test(table: pd.DataFrame) -> Finding:
-        found = {value: x for value, x in fit_slopes(table, group).items() if len(x[1].at) > 1}
+        found = _same_heads(means_by_group(table, group, "n_heads"))
         if len(found) < 2:
-            return report_too_few(
-                f"{pluralize(len(found), 'value')} of {group} with a slope, two are needed"
-            )
-        (first_B, _), (last_B, _) = found[min(found)], found[max(found)]
-        seeds = min(means.seeds for _, means in found.values())
-        details = f"{group} = {max(found)} over {min(found)}; slopes " + ", ".join(
-            f"{format_estimate(slope_B, seeds)} at {value}" for value, (slope_B, _) in found.items()
+            return report_too_few(f"no two values of {group} are unsaturated at two equal heads")
+        slopes = {
+            value: least_squares(polynomial(means.x("n_heads"), 1), means.y_BX)[:, 1]
+            for value, means in found.items()
+        }
+        seeds = min(means.seeds for means in found.values())
+        first, last = min(found), max(found)
+        details = f"{group} = {last} over {first}; slopes {_by_heads(found[first])} " + ", ".join(
+            f"{format_estimate(slope_B, seeds)} at {value}" for value, slope_B in slopes.items()
         )
-        ratio_B = divide_or(last_B, first_B, np.inf)
+        ratio_B = divide_or(slopes[last], slopes[first], np.inf)
         return conclude([statistic_of("ratio of slopes", ratio_B, STRAIGHT, seeds, details)])
 
     return test
+
+
+def _same_heads(groups: dict[Any, Means]) -> dict[Any, Means]:
+    """The means at the numbers of heads that all groups have, and at which none is saturated.
+
+    A curve bends before it saturates, and a line through that point is flatter: the steeper of two
+    curves would look less steep. Empty with fewer than two such numbers.
+    """
+    unsaturated = {
+        value: set(
+            means.x("n_heads")[mask_unsaturated(means.mean_X) & (means.mean_X <= SATURATED)]
+        )
+        for value, means in groups.items()
+    }
+    shared = set.intersection(*unsaturated.values()) if unsaturated else set()
+    if len(shared) < 2:
+        return {}
+    return {
+        value: means.where(np.isin(means.x("n_heads"), list(shared)))
+        for value, means in groups.items()
+    }
+
+
+def _by_heads(means: Means) -> str:
+    return f"by H = {', '.join(f'{heads:g}' for heads in sorted(set(means.x('n_heads'))))}:"
 
 
 def slope_over_bound(low: float, high: float, corrected: bool = True) -> Test:
@@ -289,18 +317,23 @@ def slope_over_bound(low: float, high: float, corrected: bool = True) -> Test:
 
 
 def equal_slopes_over_bound(group: str, low: float, high: float) -> Test:
-    """The slope of what is known on H d_h in the last group over that in the first, by a column."""
+    """The slope of what is known on H d_h in the last group over that in the first, by a column.
+
+    Slopes are of the same numbers of heads, at which no group's accuracy is saturated.
+    """
 
     def test(table: pd.DataFrame) -> Finding:
-        groups = _steep_means(table, group)
+        groups = _same_heads(means_by_group(table, group, "n_heads", "d_head"))
         if len(groups) < 2:
-            return report_too_few(f"{len(groups)} values of {group}, two are needed")
+            return report_too_few(f"no two values of {group} are unsaturated at two equal heads")
         slopes = {value: _slope_over_bound(means, value) for value, means in groups.items()}
         seeds = min(means.seeds for means in groups.values())
         values = sorted(slopes)
         first_B, last_B = (slopes[value][0] for value in (values[0], values[-1]))
         each = (f"{x}: {format_estimate(slope_B, seeds)}" for x, (slope_B, _) in slopes.items())
-        details = f"slopes over the bound's by {group}, {', '.join(each)}"
+        details = (
+            f"slopes over the bound's {_by_heads(groups[values[0]])} by {group}, {', '.join(each)}"
+        )
         fits = tuple(fit for _, fit in slopes.values())
         ratio_B = divide_or(last_B, first_B, np.inf)
         return conclude([statistic_of("ratio", ratio_B, (low, high), seeds, details, fits)])

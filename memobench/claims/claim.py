@@ -21,7 +21,7 @@ from memobench.methods.training import FINE_TUNED, FIXED_ATTENTION, READ_OUT
 from memobench.store.rows import configuration
 
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
-# Instead of the first two where no run is of the design that the claim was made for.
+# Instead of these where no run is of the design that the claim was made for.
 NOT_TESTED = "not tested there"
 # In the evidence where declared runs are not there.
 MISSING = "missing, of "
@@ -58,6 +58,7 @@ class Finding:
         that has an interval.
       seeds: the number of seeds, or of label tables, on which the statistic rests; None where it
         does not say.
+      needed: how many would decide what is undecided, in words; "" where more would not.
     """
 
     verdict: str
@@ -68,6 +69,7 @@ class Finding:
     region: tuple[float, float] | None = None
     fits: tuple[Fit, ...] = ()
     seeds: int | None = None
+    needed: str = ""
 
 
 Test = Callable[[pd.DataFrame], Finding]
@@ -228,14 +230,15 @@ def _test_claim(claim: Claim, table: pd.DataFrame) -> Finding:
             f"claim {claim.name!r}: its test must return a Finding whose verdict is {HOLDS}, "
             f"{FAILS} or {UNDECIDED}, got {short_repr(finding)}."
         )
-    is_elsewhere = claim.made_for and not (claim.covers and claim.covers(table))
-    if is_elsewhere and finding.verdict != UNDECIDED:
-        evidence = f"{finding.evidence}; the claim is of {claim.made_for}"
-        finding = dataclasses.replace(finding, verdict=NOT_TESTED, evidence=evidence)
+    verdict, parts = finding.verdict, [finding.evidence]
+    if claim.made_for and not (claim.covers and claim.covers(table)):
+        # No number of seeds tests it there.
+        verdict, parts = NOT_TESTED, [*parts, f"the claim is of {claim.made_for}"]
+    elif finding.needed:
+        parts.append(finding.needed)
     if diverged := int((table["status"] == "diverged").sum()):
-        evidence = f"{finding.evidence}; {diverged} of {len(table)} runs diverged"
-        finding = dataclasses.replace(finding, evidence=evidence)
-    return finding
+        parts.append(f"{diverged} of {len(table)} runs diverged")
+    return dataclasses.replace(finding, verdict=verdict, evidence="; ".join(parts))
 
 
 def verdicts(

@@ -178,7 +178,7 @@ def _conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
         deciding.verdict,
         join_parts(
             _count_too_few(deciding.seeds) if few else "",
-            evidence or join_parts(str(deciding), deciding.details, deciding.seeds_needed),
+            evidence or join_parts(str(deciding), deciding.details),
         ),
         deciding.estimate,
         deciding.low,
@@ -186,6 +186,7 @@ def _conclude(statistics: Sequence[Statistic], evidence: str = "") -> Finding:
         deciding.region,
         tuple(fit for statistic in statistics for fit in statistic.fits),
         deciding.seeds,
+        deciding.seeds_needed,
     )
 
 
@@ -228,9 +229,7 @@ def conclude_groups(statistics: dict[Any, Statistic], group: str | None, needed:
     )
     deciding = _pick_deciding(list(statistics.values()))
     value = next(value for value, statistic in statistics.items() if statistic is deciding)
-    evidence = join_parts(
-        listed, f"{letter} = {value}: {deciding}", deciding.details, deciding.seeds_needed
-    )
+    evidence = join_parts(listed, f"{letter} = {value}: {deciding}", deciding.details)
     return _conclude(list(statistics.values()), evidence)
 
 

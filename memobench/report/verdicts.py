@@ -21,8 +21,9 @@ INTRODUCTION = """\
 
 Every claim under every variant: the verdict, the statistic that decides it with its 95% interval,
 and the steps in round brackets (the fewest, where they differ between sizes); behind an arrow the
-same with twice the steps. Presets too short to decide anything are left out. The page of each
-experiment says what the statistic is and in which range the claim is true, has the evidence, names
+same with twice the steps. Of a claim and a variant that a larger preset has, too, those of the
+quick preset are left out, which takes fewer steps or smaller sizes. The page of each experiment
+says what the statistic is and in which range the claim is true, has the evidence, names
 the device that measured it, and says how many seeds would decide what is undecided.
 
 Where a claim gives a value, it stands behind the interval, with the region around it that counts
@@ -75,6 +76,7 @@ def read(folder: pathlib.Path) -> dict[tuple[str, str], pd.DataFrame]:
 
 def page(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     """The text of VERDICTS.md, from tables of verdicts by experiment and preset."""
+    verdicts = _without_superseded(verdicts)
     parts = [INTRODUCTION.format(standing=count_standing(verdicts))]
     several = len({preset for _, preset in verdicts}) > 1
     # The quick preset is the first of an experiment's.
@@ -97,24 +99,54 @@ def page(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
 def count_standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     """The number of decided verdicts that stand after correction for their number, in words.
 
-    The correction is for all statistics that have an interval, also those that it leaves undecided.
+    Every claim counts once under each variant, by its larger preset, most steps and most seeds. The
+    correction is for all statistics that have an interval, also those that it leaves undecided.
     """
-    p_values, n_undecided = [], 0
-    for found in verdicts.values():
+    one_each: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for (experiment, _), found in _without_superseded(verdicts).items():
         numbers = found[[*_NUMBERS]].apply(pd.to_numeric, errors="coerce")
-        has_interval = numbers[["low", "high"]].notna().all(axis=1)
-        n_undecided += int((has_interval & (found["verdict"] == claims.UNDECIDED)).sum())
-        is_decided = found["verdict"].isin((claims.HOLDS, claims.FAILS))
-        for estimate, low, high, least, most, seeds in numbers[is_decided].to_numpy().tolist():
-            p_values.append(claims.p_value(estimate, low, high, (least, most), seeds))
-    by_interval = [p for p in p_values if not math.isnan(p)]
-    if not by_interval:
+        for row in found.assign(**numbers).dropna(subset=["low", "high"]).to_dict("records"):
+            key = (experiment, row["claim"], row["variant"])
+            if key not in one_each or _weight(row) > _weight(one_each[key]):
+                one_each[key] = row
+    counted = [row for row in one_each.values() if row["verdict"] != claims.NOT_TESTED]
+    n_undecided = sum(row["verdict"] == claims.UNDECIDED for row in counted)
+    p_values = [
+        claims.p_value(row["estimate"], row["low"], row["high"], (row["least"], row["most"]), seeds)
+        for row in counted
+        if row["verdict"] != claims.UNDECIDED and (seeds := row["seeds"])
+    ]
+    if not p_values:
         return ""
-    standing = holm([*by_interval, *[1.0] * n_undecided])
+    standing = holm([*p_values, *[1.0] * n_undecided])
     return (
-        f"Of {len(standing):,} verdicts with intervals {len(by_interval):,} are decided by them, "
-        f"and {sum(standing):,} stand after Holm's correction for all {len(standing):,}."
+        f"With every claim counted once under each variant, at the most steps, {len(standing):,} "
+        f"verdicts have intervals; {len(p_values):,} are decided by them, and {sum(standing):,} "
+        f"stand after Holm's correction for all {len(standing):,}."
     )
+
+
+def _weight(row: Mapping[Any, Any]) -> tuple[float, float]:
+    return row["steps"], row["seeds"]
+
+
+def _without_superseded(
+    verdicts: Mapping[tuple[str, str], pd.DataFrame],
+) -> dict[tuple[str, str], pd.DataFrame]:
+    """The verdicts but for those of quick presets on what a larger preset has verdicts on, too."""
+    larger = {
+        (experiment, *pair)
+        for (experiment, preset), found in verdicts.items()
+        if preset != QUICK
+        for pair in zip(found["claim"], found["variant"], strict=True)
+    }
+
+    kept = {}
+    for (experiment, preset), found in verdicts.items():
+        pairs = zip(found["claim"], found["variant"], strict=True)
+        is_kept = [preset != QUICK or (experiment, *pair) not in larger for pair in pairs]
+        kept[experiment, preset] = found.loc[is_kept]
+    return kept
 
 
 def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:

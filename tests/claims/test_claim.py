@@ -92,9 +92,12 @@ def test_a_test_that_finds_nothing_is_named(test, said):
 
 @pytest.mark.parametrize("verdict", [HOLDS, FAILS, UNDECIDED])
 def test_a_claim_that_was_made_for_another_design_is_not_tested_there(verdict):
-    """It has its statistic and no verdict, unless these runs are of that design."""
+    """It has its statistic and no verdict, unless these runs are of that design.
+
+    No number of seeds would decide it.
+    """
     about = {"name": "mine", "statement": "", "source": ""}
-    found = claims.Finding(verdict, "slope 3", 3.0, 2.0, 4.0)
+    found = claims.Finding(verdict, "slope 3", 3.0, 2.0, 4.0, needed="9 seeds")
     elsewhere = Claim(**about, test=lambda table: found, made_for="large models")
     small = Claim(
         **about,
@@ -104,12 +107,12 @@ def test_a_claim_that_was_made_for_another_design_is_not_tested_there(verdict):
     )
     table = three_budgets()
     row = claims.verdicts([elsewhere], table).iloc[0]
-    assert row["verdict"] == (UNDECIDED if verdict == UNDECIDED else claims.NOT_TESTED)
+    assert row["verdict"] == claims.NOT_TESTED
     assert (row["estimate"], row["low"]) == (3.0, 2.0)
-    assert row["evidence"].endswith("large models") == (verdict != UNDECIDED)
-    by_steps = claims.verdicts([small], table).set_index("steps")["verdict"]
-    assert by_steps[200] == verdict
-    assert by_steps[100] == row["verdict"]
+    assert row["evidence"] == "slope 3; the claim is of large models"
+    by_steps = claims.verdicts([small], table).set_index("steps")
+    assert by_steps.loc[100, "verdict"] == claims.NOT_TESTED
+    assert by_steps.loc[200, ["verdict", "evidence"]].tolist() == [verdict, "slope 3; 9 seeds"]
 
 
 def test_a_claim_that_covers_a_design_names_it():

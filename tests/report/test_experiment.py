@@ -302,10 +302,14 @@ def test_verdicts_of_all_presets_are_on_one_page():
         .assign(most=1.0, seeds=3)
     )
     silent = {("mine/silent", "full"): table[:0]}
-    text = verdicts.page({("x/e", "full"): table, ("x/e", "quick"): table[1:], **silent})
+    # The quick preset's are left out where a larger one has the claim and the variant.
+    quick = pd.concat([table.assign(claim=["c", "a"]), table[1:].assign(variant=labels[2])])
+    text = verdicts.page({("x/e", "full"): table, ("x/e", "quick"): quick, **silent})
     shown = markdown_rows(text)
     found = [(row["preset"], row["claim"]) for row in shown]
-    assert found == [("quick", "a"), ("full", "b"), ("full", "a")]
+    assert found == [("quick", "c"), ("quick", "a"), ("full", "b"), ("full", "a")]
+    assert not shown[1][labels[1]]
+    shown = shown[1:]
     assert shown[1][labels[0]] == "holds, 0.5 [0.25, 0.75] against 0.6 (0.2 to 1): -0.1 (4)"
     assert shown[2][labels[1]] == "fails (2)"
     # One whose experiments decide nothing has no section.
@@ -438,3 +442,19 @@ def test_panels_split_only_where_one_architecture_has_several_forms_of_heads():
     assert [title[:3] for title in titles(narrow, compressed)] == ["(b)", "(c)"]
     # The two parameterisations of one size are two models.
     assert [title[:3] for title in titles(wide, wide_too)] == ["(b)", "(c)"]
+
+
+def test_a_claim_counts_once_under_each_variant_however_many_presets_and_steps_decide_it():
+    row = {"claim": "a", "variant": "b", "least": 1.0, "most": np.inf, "seeds": 9}
+    sure = row | {"verdict": "holds", "estimate": 2.0, "low": 1.9, "high": 2.1, "steps": 8}
+    fewer = sure | {"verdict": "undecided", "low": 0.9, "steps": 4}
+    elsewhere = sure | {"claim": "c", "verdict": claims.NOT_TESTED}
+    no_interval = sure | {"claim": "d", "low": "", "high": ""}
+    two, quick = pd.DataFrame([sure, fewer]), pd.DataFrame([sure, elsewhere, no_interval])
+    presets = {("x/e", "full"): two, ("x/e", "paper"): two[1:], ("x/e", "quick"): quick}
+    counted = verdicts.count_standing(presets)
+    assert "1 verdicts have intervals; 1 are decided by them, and 1 stand after" in counted
+    undecided = pd.DataFrame([fewer | {"variant": "e"}])
+    counted = verdicts.count_standing({**presets, ("x/f", "full"): undecided})
+    assert "2 verdicts have intervals; 1 are decided by them" in counted
+    assert not verdicts.count_standing({("x/f", "full"): undecided})

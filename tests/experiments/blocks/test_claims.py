@@ -44,14 +44,14 @@ def test_a_ratio_is_decided_by_its_interval(level, region, verdict):
     found = groups.compare_best(GROUPS, "a", "b", region, BITS)(table)
     assert found.verdict == verdict
     assert found.low < found.estimate < found.high
-    assert "would decide it" not in found.evidence
+    assert not found.needed
     # Of two edges within the interval the nearer one decides how many tables are needed.
     reaches = found.high - found.estimate
     for distance, n_tables in ((reaches / 2, range(16, 100)), (reaches / 100, range(10**4, 10**6))):
         edge = (found.estimate + distance, np.inf)
         open_ = groups.compare_best(GROUPS, "a", "b", edge, BITS)(table)
         assert open_.verdict == UNDECIDED
-        needed = int(re.search(r"([\d,]+) label tables would", open_.evidence)[1].replace(",", ""))
+        needed = int(re.search(r"([\d,]+) label tables would", open_.needed)[1].replace(",", ""))
         assert needed in n_tables
 
 
