@@ -233,19 +233,25 @@ def _nearest_load(load: float) -> float:
     return min(LOADS, key=lambda each: abs(math.log(each / load)))
 
 
-def best_known(rows: pd.DataFrame) -> np.ndarray:
+def best_known(rows: pd.DataFrame, all_choose: bool = False) -> np.ndarray:
     """bits_T: bits per parameter of each label table in the setting that is best on the others.
 
     Args:
       rows: of `known_bits`, those of one side in one design.
+      all_choose: whether the setting is that best on all tables, those that count, too.
     """
     by_setting = rows.pivot(index="setting", columns="task_seed", values="bits_per_parameter")
     bits_XxT = by_setting.to_numpy()
-    others_XxT = bits_XxT.sum(axis=1, keepdims=True) - bits_XxT
-    return np.take_along_axis(bits_XxT, others_XxT.argmax(axis=0)[None], axis=0)[0]
+    choosing_XxT = bits_XxT.sum(axis=1, keepdims=True) - (0 if all_choose else 1) * bits_XxT
+    return np.take_along_axis(bits_XxT, choosing_XxT.argmax(axis=0)[None], axis=0)[0]
 
 
-def ratios(table: pd.DataFrame, load: float | None = None, widths: str = "both") -> pd.DataFrame:
+def ratios(
+    table: pd.DataFrame,
+    load: float | None = None,
+    widths: str = "both",
+    all_choose: bool = False,
+) -> pd.DataFrame:
     """Logarithms of the bits per parameter of COMPARED over those of the MLP, a row a design.
 
     Designs that lack a label table of a setting, as half a sweep does, have none.
@@ -255,6 +261,7 @@ def ratios(table: pd.DataFrame, load: float | None = None, widths: str = "both")
       load: the size of set that counts, of equal frequencies alone; by default that of most bits,
         under Zipf's law ZIPF_LOAD.
       widths: a key of WIDTHS.
+      all_choose: of `best_known`.
 
     Returns:
       Columns: budget, CHOICES, COMPARED, `bits`, the logarithm of the MLP's bits per parameter, and
@@ -276,13 +283,13 @@ def ratios(table: pd.DataFrame, load: float | None = None, widths: str = "both")
         # A setting is chosen for one label table by the others.
         is_whole = (of_design.groupby("setting")["task_seed"].nunique() == TABLES).all()
         if is_whole and {ATTENTION, MLP} <= sides.keys():
-            mlp_T = best_known(sides[MLP])
+            mlp_T = best_known(sides[MLP], all_choose)
             row: dict[str, Any] = dict(zip(["budget", *CHOICES], design, strict=True))
             row["bits"] = np.nan if _fails(mlp_T) else math.log(mlp_T.mean())
             for name, (side, heads) in COMPARED.items():
                 own = sides.get(side, of_design.head(0))
                 own = own[own["heads"] == heads] if heads else own
-                own_T = best_known(own) if len(own) else np.zeros(len(mlp_T))
+                own_T = best_known(own, all_choose) if len(own) else np.zeros(len(mlp_T))
                 fails = _fails(own_T) or _fails(mlp_T)
                 row[name] = np.nan if fails else float(np.log(own_T.mean() / mlp_T.mean()))
                 if name == "attention alone":
@@ -439,6 +446,11 @@ class Effects(Drawing):
                 "What the ratios are if of the two whole widths beside a scaled one only the lower "
                 "or only the upper is trained.",
                 tables.markdown(_format_widths(table), {}),
+                "### By the tables that choose",
+                "What the ratios are if both label tables choose the size of set and the learning "
+                "rate at which both count. Where one chooses for the other a family loses bits, "
+                "where both do it gains some by chance, the more its trainings vary.",
+                tables.markdown(_format_choosing(table), {}),
                 "### Single designs",
                 "Attention alone over the MLP in each design, and in brackets on each of the two "
                 "label tables, which are too few for an interval. – where a training failed.",
@@ -539,6 +551,11 @@ def _format_loads(table: pd.DataFrame) -> pd.DataFrame:
 
 def _format_widths(table: pd.DataFrame) -> pd.DataFrame:
     return _format_parts("widths", {x: ratios(table, widths=x) for x in WIDTHS})
+
+
+def _format_choosing(table: pd.DataFrame) -> pd.DataFrame:
+    by = {"one for the other": False, "both": True}
+    return _format_parts("tables", {x: ratios(table, all_choose=each) for x, each in by.items()})
 
 
 def _format_parts(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

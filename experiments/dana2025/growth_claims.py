@@ -262,7 +262,7 @@ def equal_slopes(group: str) -> Test:
         }
         seeds = min(means.seeds for means in found.values())
         first, last = min(found), max(found)
-        details = f"{group} = {last} over {first}; slopes {_by_heads(found[first])} " + ", ".join(
+        details = f"{group} = {last} over {first}; slopes {_by_heads(found[first])}: " + ", ".join(
             f"{format_estimate(slope_B, seeds)} at {value}" for value, slope_B in slopes.items()
         )
         ratio_B = divide_or(slopes[last], slopes[first], np.inf)
@@ -278,9 +278,7 @@ def _same_heads(groups: dict[Any, Means]) -> dict[Any, Means]:
     curves would look less steep. Empty with fewer than two such numbers.
     """
     unsaturated = {
-        value: set(
-            means.x("n_heads")[mask_unsaturated(means.mean_X) & (means.mean_X <= SATURATED)]
-        )
+        value: set(means.x("n_heads")[mask_unsaturated(means.mean_X) & (means.mean_X <= SATURATED)])
         for value, means in groups.items()
     }
     shared = set.intersection(*unsaturated.values()) if unsaturated else set()
@@ -293,7 +291,7 @@ def _same_heads(groups: dict[Any, Means]) -> dict[Any, Means]:
 
 
 def _by_heads(means: Means) -> str:
-    return f"by H = {', '.join(f'{heads:g}' for heads in sorted(set(means.x('n_heads'))))}:"
+    return f"of H = {', '.join(f'{heads:g}' for heads in sorted(set(means.x('n_heads'))))}"
 
 
 def slope_over_bound(low: float, high: float, corrected: bool = True) -> Test:

@@ -68,7 +68,7 @@ def _bought() -> str:
 
 
 def _exposure() -> str:
-    """Attention over MLP in bits by how often each fact was seen, with all heads and wide ones."""
+    """Attention over MLP in bits by how often each fact was seen, with best or wide heads."""
     columns: dict[str, dict[int, str]] = {}
     for way, name, preset in (
         ("steps over all facts", "capacity/exposure", "full"),
@@ -77,7 +77,7 @@ def _exposure() -> str:
         runs = published(name, preset)
         runs = runs[runs["heads"] == "full"]
         wide = runs[runs["d_head"] == runs["d_model"]]
-        for heads, chosen in (("best heads", runs), ("wide heads", wide)):
+        for heads, chosen in (("best heads", runs), ("wide heads of both", wide)):
             columns[f"{way}, {heads}"] = {
                 n: tables.interval(float(ratio_B[0]), *claims.interval(ratio_B, seeds), digits=2)
                 for n, (ratio_B, seeds) in exposure.ratios(chosen, "bits").items()

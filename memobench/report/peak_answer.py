@@ -95,9 +95,12 @@ def answer(found: pd.DataFrame) -> str:
         raise ValueError("peaks must have all sides, narrow and wide heads at one budget")
     last = best[max(best)]
     first, *others = sorted(capacity_summary.SIDES, key=lambda side: -last[side]["bits"])
-    name = NAMES[first]
+    parts = []
+    if all(row["n_layers"] == 1 for rows in best.values() for row in rows.values()):
+        parts.append("in one layer")
     if all(rows[first]["heads"] == "narrow" for rows in best.values()):
-        name = f"with heads narrower than the model {name}"
+        parts.append("with heads narrower than the model")
+    name = ", ".join([*parts, NAMES[first]])
     bits = format_range([rows[first]["bits"] for rows in best.values()])
     over, wide = (
         format_range([compare(rows[side], rows[_MLP]).value for rows in best.values()])
@@ -109,8 +112,6 @@ def answer(found: pd.DataFrame) -> str:
     order = _in_brackets(*_tell_exceptions(best, first, others))
     is_narrow = all(rows[_ATTENTION]["heads"] == "narrow" for rows in best.values())
     form = "with narrow heads" if is_narrow else "by its best form"
-    if all(row["n_layers"] == 1 for rows in best.values() for row in rows.values()):
-        name += " in one layer"
     than = "either" if first == _BOTH else " or ".join(NAMES[side] for side in others)
     return (
         f"{name[0].upper()}{name[1:]} memorizes more than {than}{order}: {bits} bits per parameter "

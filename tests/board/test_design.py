@@ -106,6 +106,7 @@ def test_a_label_table_does_not_choose_the_setting_in_which_it_counts():
     )
     # Table 1 looks best in the first setting, where table 0 counts; table 0 in the second.
     assert list(design.best_known(rows)) == [1.0, 2.0]
+    assert list(design.best_known(rows, all_choose=True)) == [1.0, 5.0]
 
 
 def test_designs_in_which_a_training_failed_do_not_count(table):
@@ -205,10 +206,11 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
     assert said.endswith(", nowhere above attention alone.")
     ahead = design.headline(make_rows(lambda run: known(run) * (1.5 if is_both(run) else 1)))
     assert "above" not in ahead
-    *_, by_load, _, _, by_width, _, _, single = experiment.figure.sections(table)
+    *_, by_load, _, _, by_width, _, _, by_tables, _, _, single = experiment.figure.sections(table)
     assert single.count("\n") == 1 + 36
     assert by_load.count("\n") == 1 + len(design.LOADS)
     assert by_width.count("\n") == 1 + len(design.WIDTHS)
+    assert by_tables.count("\n") == 1 + 2
     figure = experiment.figure.draw(experiment, "quick", table)
     assert len(figure.axes[0].containers) == len(design.COMPARED)
     figure.savefig(tmp_path / "design.png")

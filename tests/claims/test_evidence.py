@@ -169,7 +169,7 @@ CASES = [
         "equal slopes",
         heads_and_widths(lambda h, d: min(0.02 * h + 0.6 * (d == 10), 0.97), noise=0.002),
         HOLDS,
-        "by H = 1, 6, 11, 16: 0.02",
+        "of H = 1, 6, 11, 16: 0.02",
     ),
     ("equal slopes", heads_and_widths(lambda h, d: 0.02 * h, widths=(5,)), UNDECIDED, "too few"),
     ("every run", heads_and_widths(lambda h, d: 0.1 + h / 250, noise=0), FAILS, "20 of 50"),

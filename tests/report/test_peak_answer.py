@@ -37,11 +37,11 @@ def test_a_side_is_its_best_form_at_a_budget(peaks):
 
 def test_the_answer_says_where_an_order_is_undecided(peaks):
     said = peak_answer.answer(peaks)
-    assert said.startswith("With heads narrower than the model attention + MLP ")
+    assert said.startswith("In one layer, with heads narrower than the model, attention + MLP ")
     assert " from 256 to 8,192 parameters, " in said
-    assert "in one layer memorizes more than either (undecided at 256): " in said
+    assert "attention + MLP memorizes more than either (undecided at 256): " in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention + MLP", 1.2))
-    assert "in one layer memorizes more than either: " in clear
+    assert "attention + MLP memorizes more than either: " in clear
     assert "times the MLP's bits (on as many pairs as parameters " in said
     last = (peaks["side"] == "attention alone") & (peaks["budget"] == 8192)
     near = peak_answer.answer(with_bits(peaks, last, 0.97))
@@ -67,9 +67,10 @@ def test_the_answer_is_of_the_budgets_and_forms_that_there_are(peaks):
 def test_another_side_may_know_the_most(peaks):
     turned = peak_answer.answer(with_bits(peaks, peaks["side"] == "MLP", 1.6))
     assert turned.startswith(
-        "The MLP in one layer memorizes more than attention + MLP or attention alone: "
+        "In one layer, the MLP memorizes more than attention + MLP or attention alone: "
     )
     deep = peak_answer.answer(peaks.assign(n_layers=2))
+    assert deep.startswith("With heads narrower than the model, attention + MLP ")
     assert "memorizes more than either (undecided at 256): " in deep
 
 
