@@ -92,7 +92,12 @@ class Policy:
         raise NotImplementedError
 
     def receive_finished(self, jobs: Sequence[Job], take: Callable[[], State]) -> None:
-        """Receives jobs that leave their lanes; `take` returns their states, stacked."""
+        """Receives jobs that leave their lanes.
+
+        Args:
+          jobs: in the order of their states.
+          take: returns their states, stacked; further rows count for nothing.
+        """
 
     def columns(self, job: Job) -> Arrays:
         """Arrays that a checkpoint holds of a job beside its state and step."""

@@ -340,7 +340,7 @@ class TrainingPolicy(engine.OneJobPerRun, EpochPolicy):
         job.loss, job.accuracy, job.done = loss, accuracy, True
 
     def receive_finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
-        self._taken.append((jobs, take().variables))
+        self._taken.append((jobs, devices.without_fill(len(jobs), take().variables)))
 
     def result(self, compile_seconds: float) -> PackResult:
         """A run that diverged has a loss that is not finite."""
@@ -358,7 +358,7 @@ class TrainingPolicy(engine.OneJobPerRun, EpochPolicy):
         """The final weights, padded and stacked in the order of the runs."""
         (jobs, variables), *others = self._taken
         if not others and list(jobs) == self.all:
-            return devices.without_fill(len(jobs), variables)
+            return variables
         order = {job: i for i, job in enumerate(job for jobs, _ in self._taken for job in jobs)}
         places = np.array([order[job] for job in self.all])
         trees = [variables for _, variables in self._taken]

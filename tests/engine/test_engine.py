@@ -148,6 +148,23 @@ def test_runs_that_wait_enter_lanes_that_others_leave(whole, monkeypatch, narrow
         np.testing.assert_allclose(job.curve_2xL[0], whole.step_loss_RxL[i], atol=1e-4)
 
 
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_runs_that_leave_earlier_keep_their_own_weights(platform, monkeypatch):
+    """On GPUs three are taken out by the program that takes out four."""
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    runs = [dataclasses.replace(RUNS[0], seed=seed) for seed in range(4)]
+    policy = training.TrainingPolicy(packing.make_pack(runs))
+    trained, x_Rx2 = engine.Lanes(policy), np.arange(8.0, dtype=np.float32).reshape(4, 2)
+    trained.jobs = list(policy.all)
+    trained.state = engine.State({"params": {"x": jax.device_put(x_Rx2)}}, (), None)
+    for leaving in ([0, 2, 3], [1]):
+        for i in leaving:
+            policy.all[i].done = True
+        trained._retire()
+    assert trained.jobs == [None] * 4
+    np.testing.assert_array_equal(policy.result(0.0).variables["params"]["x"], x_Rx2)
+
+
 def test_a_kill_between_checkpoints_costs_what_came_after_the_last(whole, monkeypatch):
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", 0)
     monkeypatch.setattr(loop, "SHARE_OF_CHECKPOINTS", math.inf)
