@@ -110,7 +110,7 @@ class CapacityPolicy(JobQueue):
         return watched and thresholds.should_give_up(job.step / job.steps, job.most)
 
     def receive_finished(self, jobs: Sequence[Any], take: Callable[[], Any]) -> None:
-        taken = functools.cache(lambda: jax.device_get(take()))
+        taken = functools.cache(lambda: jax.device_get(take().variables))
         for i, job in enumerate(jobs):
             self._keep(job, functools.partial(self._weights, taken, i, job))
             self._n_open[job.owner] -= 1
@@ -139,7 +139,7 @@ class CapacityPolicy(JobQueue):
 
     def _weights(self, taken: Callable[[], Any], i: int, job: ModelJob) -> Any:
         """The variables of a job at their true size, on the host."""
-        return lanes.crop(taken(), i, self.true_shapes(job)).variables
+        return lanes.crop(taken(), i, self.true_shapes(job).variables)
 
     def _keep(self, job: ModelJob, weights: Callable[[], Any]) -> None:
         """Writes down what a model came to know, and keeps its weights if none know more."""
