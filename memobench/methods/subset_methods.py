@@ -90,7 +90,7 @@ class TablesMethod(SubsetMethod):
     def check_run(self, run: Run) -> None:
         super().check_run(run)
         require(
-            run.task.seed + self.tables <= MOST_SEED,
+            run.task.seed + self.tables - 1 <= MOST_SEED,
             f"seed={run.task.seed} of the task leaves no room for tables={self.tables}; lower it",
         )
 

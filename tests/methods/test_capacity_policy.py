@@ -17,6 +17,7 @@ from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.cells import from_cells
 from memobench.core.run import Run
+from memobench.core.spec import MOST_SEED
 from memobench.engine import initializing, lanes, loop
 from memobench.engine.program import compile_program
 from memobench.experiments.board import certified
@@ -323,6 +324,14 @@ def test_specs_that_mean_nothing_are_refused():
         METHOD.replace(training=Training(protocol="passes", batch_size=9))
     with pytest.raises(UserError, match="n_sequences"):
         run_of(task=Associations(vocab_size=6))
+
+
+def test_the_last_table_may_have_the_last_seed():
+    """Tables have consecutive seeds, the first that of the task."""
+    task = Associations(vocab_size=6, n_sequences=18, seed=MOST_SEED - METHOD.tables + 1)
+    assert METHOD.tasks(run_of(task=task))[-1].seed == MOST_SEED
+    with pytest.raises(UserError, match="no room for tables=3"):
+        run_of(task=task.replace(seed=task.seed + 1))
 
 
 def test_rows_of_published_tables_are_summarised(rows, tmp_path):
