@@ -4,8 +4,8 @@ Their theorem needs query vectors of Kruskal rank n (every n of them independent
 matrices of rank n; earlier work needs general position (every d). They checked random subsets of
 representations of ViT, BERT and GPT-2, and so does this script, on what needs no download: data
 uniform in (0, 1), position encodings, and untrained models at their published sizes, fed with
-stand-ins for images and texts; further, if named, a saved checkpoint, a folder of images and a
-folder of texts. It writes, under --output, kruskal_rank.md, .csv and .png, and context_ranks.csv.
+stand-ins for images and texts. It writes, under --output, kruskal_rank.md, .csv and .png, and
+context_ranks.csv.
 
 A matrix has full rank where its smallest singular value exceeds a tolerance times its largest; the
 tolerance is d times the epsilon of float64 or of float32, both decided from the same decompositions
@@ -23,8 +23,7 @@ defaults take 34 minutes on two busy CPU cores, half of it for GPT-2-large and B
 `--subsets=5000` is the published number of subsets.
 
     python experiments/assumptions/kruskal_rank.py
-    python experiments/assumptions/kruskal_rank.py --sets=vit-base --images=FOLDER --subsets=1000
-    python experiments/assumptions/kruskal_rank.py --sets= --checkpoint=FOLDER --text=FOLDER
+    python experiments/assumptions/kruskal_rank.py --sets=vit-base/noise --subsets=1000
 """
 
 import dataclasses
@@ -34,7 +33,7 @@ import importlib.util
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -65,13 +64,7 @@ SETS = flags.DEFINE_list(
     "sets",
     [*DATA, *MODELS],
     "What is checked: data and positions, or MODEL/STYLE, where the style of the stand-in is "
-    "natural or noise; a folder of --images or --text takes the stand-in's place.",
-)
-CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Folder of a saved model to check as well.")
-IMAGES = flags.DEFINE_string("images", None, "Folder of images.")
-TEXT = flags.DEFINE_string("text", None, "Folder of UTF-8 texts.")
-LENGTH = flags.DEFINE_integer(
-    "length", None, "Tokens of a text; by default all positions.", lower_bound=1
+    "natural or noise.",
 )
 SUBSETS = flags.DEFINE_integer("subsets", 100, "Random subsets of each size.", lower_bound=1)
 SIZES = flags.DEFINE_integer("sizes", 32, "Subset sizes on an even grid to d.", lower_bound=1)
@@ -137,26 +130,20 @@ def measure() -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     curves, contexts, left_out = [], [], []
     names = [name for name in SETS.value if name in DATA]
     of_models = [name for name in SETS.value if name not in DATA]
-    if CHECKPOINT.value:
-        of_models.append("checkpoint")
     for name in names:
         vectors, found_ranks = data(name)
         curves.append(curve(vectors))
         contexts += found_ranks
-    seen = set()
     installed = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
     for name in of_models:
-        if not installed and name != "checkpoint":
+        if not installed:
             left_out.append(f"{name}, which needs pip install 'memobench[pretrained]'")
             continue
         found, found_ranks = of_model(name)
         contexts += found_ranks
-        # With a folder of inputs the stand-ins of a model become one.
-        fresh = [vectors for vectors in found if (vectors.name, vectors.place) not in seen]
-        seen |= {(vectors.name, vectors.place) for vectors in fresh}
-        curves += [curve(vectors) for vectors in fresh]
+        curves += map(curve, found)
     if not curves:
-        raise UserError("nothing to check; name --sets or a --checkpoint")
+        raise UserError("nothing to check; name --sets")
     return pd.concat(curves), pd.concat(contexts), left_out
 
 
@@ -223,17 +210,12 @@ def data(name: str) -> tuple[Vectors, list[pd.DataFrame]]:
 
 
 def of_model(name: str) -> tuple[list[Vectors], list[pd.DataFrame]]:
-    """Vectors of an untrained model, `MODEL/STYLE`, or of the checkpoint, on its inputs."""
+    """Vectors of an untrained model, `MODEL/STYLE`, on its inputs."""
     kind, _, style = name.partition("/")
-    if CHECKPOINT.value and kind == "checkpoint":
-        model = models.checkpoint(CHECKPOINT.value)
-    else:
-        model = models.untrained(kind, SEED.value)
-    if LENGTH.value and model.pixels is None:
-        model = dataclasses.replace(model, length=LENGTH.value)
+    model, style = models.untrained(kind, SEED.value), style or "natural"
     n_examples = 5 * max(model.length, model.width) // 4
-    source, examples = _inputs(model, style or "natural", n_examples)
-    name = f"{kind}/{source}"
+    examples = inputs.random_inputs(model, n_examples, style, SEED.value)
+    name = f"{kind}/{style}"
     started = time.perf_counter()
     places = representations.represent(model, examples, n_contexts=CONTEXTS, seed=SEED.value)
     _say(f"{name}: representations took {time.perf_counter() - started:.0f} s")
@@ -249,15 +231,6 @@ def of_model(name: str) -> tuple[list[Vectors], list[pd.DataFrame]]:
         for place, at in places.items()
         if at.contexts_CxNxD is not None
     ]
-
-
-def _inputs(model: models.Model, style: str, n_examples: int) -> tuple[str, Iterable[np.ndarray]]:
-    """The source of the inputs, in a word, and the inputs."""
-    if model.pixels is not None and IMAGES.value:
-        return "images", inputs.images(model, IMAGES.value, n_examples, SEED.value)
-    if model.pixels is None and TEXT.value:
-        return "texts", inputs.texts(model, TEXT.value, n_examples, SEED.value)
-    return style, inputs.random_inputs(model, n_examples, style, SEED.value)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,13 @@
-"""Models of the transformers library: untrained ones, drawn from a seed, and saved checkpoints.
+"""Untrained models of the transformers library, drawn from a seed.
 
 The library is the extra `memobench[pretrained]` and is imported only when a function here needs it.
-Nothing is downloaded: a checkpoint is a folder, of which only safetensors and JSON files are read
-and no code is run. Everything is computed in float64.
+Nothing is downloaded. Everything is computed in float64.
 """
 
 import dataclasses
-import os
-import pathlib
 from typing import Any
 
 from memobench.common.errors import UserError
-
-Path = str | os.PathLike[str]
 
 # Published sizes, as keyword arguments of the configuration of that kind.
 UNTRAINED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -48,7 +43,6 @@ class Model:
     n_heads: int
     vocab_size: int | None
     pixels: int | None
-    folder: pathlib.Path | None = None
 
 
 def untrained(name: str, seed: int = 0, **sizes: Any) -> Model:
@@ -74,55 +68,13 @@ def untrained(name: str, seed: int = 0, **sizes: Any) -> Model:
     return _cut(module)
 
 
-def checkpoint(folder: Path) -> Model:
-    """A model saved by `save_pretrained` in a folder: `config.json` and safetensors files.
-
-    Raises:
-      UserError: the folder is missing, its weights are not safetensors or lack the first layer, or
-        the model is not a Transformer of images or text; and without the extra.
-    """
-    _, transformers = libraries()
-    path = existing_folder("checkpoint", folder)
-    for pattern in ("config.json", "*.safetensors"):
-        if not any(path.glob(pattern)):
-            raise UserError(
-                f"checkpoint={str(folder)!r} holds no {pattern}; save the model with "
-                "save_pretrained, which writes config.json and safetensors"
-            )
-    try:
-        module, info = transformers.AutoModel.from_pretrained(
-            path,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            attn_implementation="sdpa",
-            output_loading_info=True,
-        )
-    except Exception as error:  # The library raises whatever its readers raise.
-        reason = str(error).strip().splitlines()[:1]
-        raise UserError(
-            f"checkpoint={str(folder)!r} cannot be loaded ({' '.join(reason)}); name a model saved "
-            "with save_pretrained"
-        ) from error
-    model = dataclasses.replace(_cut(module), folder=path)
-    kept = set(model.module.state_dict())
-    if missing := sorted(key for key in info["missing_keys"] if key in kept and "pool" not in key):
-        raise UserError(
-            f"checkpoint={str(folder)!r} lacks {missing[0]}, whose values would be random; name a "
-            "complete one"
-        )
-    return model
-
-
 def libraries() -> tuple[Any, Any]:
     """PyTorch and transformers. Raises UserError where they are not installed."""
     try:
         import torch
         import transformers
     except ImportError as error:
-        raise UserError(
-            "models, images and texts need an extra: pip install 'memobench[pretrained]'"
-        ) from error
+        raise UserError("models need an extra: pip install 'memobench[pretrained]'") from error
     return torch, transformers
 
 
@@ -157,11 +109,3 @@ def _cut(module: Any) -> Model:
         vocab_size=vocab_size,
         pixels=pixels,
     )
-
-
-def existing_folder(name: str, folder: Path) -> pathlib.Path:
-    """The path of a folder. Raises UserError where there is no such folder."""
-    path = pathlib.Path(folder)
-    if not path.is_dir():
-        raise UserError(f"{name}={str(folder)!r} is not a folder; name one, nothing is downloaded")
-    return path

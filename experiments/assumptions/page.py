@@ -57,7 +57,7 @@ them are not stated in what we have. Ours read stand-ins: `noise` is uniform pix
 Whether the published layer 1 of BERT-large was trained is not stated either; ours is not. The
 published random attention layer is one of which we know no more than its name; ours has
 Xavier-uniform maps and as many heads as the model; and its fall follows the spectrum of the images.
-Rows of trained models need a download and are left out; `--checkpoint` computes them.
+Rows of trained models need a download and are left out.
 
 ## Where full rank is lost
 

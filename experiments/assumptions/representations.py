@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from memobench.common.errors import UserError
 from memobench.experiments.assumptions.models import Model, libraries
 
 PLACES = ("embedding", "layer 1", "random attention")
@@ -49,14 +48,11 @@ def represent(
     model is known, `_READERS` does the same with a small part of the arithmetic.
 
     Args:
-      model: from `untrained` or `checkpoint`.
+      model: from `untrained`.
       inputs: tokens_N (integers) or pixels_PxPx3 (uint8), one array per example.
       n_contexts: C, of how many examples the contexts are kept.
       batch: how many examples are computed together.
       seed: of the random attention layer.
-
-    Raises:
-      UserError: for tokens or lengths beyond the model's tables.
     """
     torch, _ = libraries()
     fresh = random_attention(model, seed)
@@ -187,10 +183,6 @@ def _first_layer(model: Model, examples: np.ndarray, whole: bool) -> tuple[Any, 
         model.module(**_arguments(model, examples))
     except _EnoughError:
         pass
-    except IndexError as error:
-        raise UserError(
-            f"length={examples.shape[1]} or a token is beyond this model's tables; lower length"
-        ) from error
     finally:
         for hook in hooks:
             hook.remove()
