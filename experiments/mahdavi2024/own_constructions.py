@@ -35,9 +35,8 @@ from memobench.tasks.labelled_contexts import Contexts
 
 # By how many nats the vector looked at is ahead, on the least saturated query. From 7 on condition
 # numbers no longer change, and the larger it is, the less attention passes on of the scores'
-# rounding. Arrangements of one bag share vectors: heads that look at single ones may leave two
-# examples nearly alike.
-SCALE = {"shared": 10.0, "random": 10.0, "bag": 5.0}
+# rounding.
+SCALE = 10.0
 # Singular values count from this share of the largest.
 _INDEPENDENT = 1e-6
 _CANDIDATES = {"query": 1024, "key": 16}
@@ -161,7 +160,6 @@ def _maps(
 ) -> tuple[np.ndarray, np.ndarray]:
     """query_HxDxK and key_HxDxK; the last examples are owned by no head."""
     module: Any = problem.module
-    task: Any = problem.run.task
     shape = (module.n_heads, module.d_model, module.d_head)
     query_HxDxK, key_HxDxK = np.zeros(shape), np.zeros(shape)
     if not len(query_TxD):
@@ -174,7 +172,7 @@ def _maps(
     )
     if module.shared_context:
         groups = _halves_last(groups, query_TxD @ apart_HxD.T < 0)
-    gap = problem.method.scale or SCALE[task.contexts]
+    gap = problem.method.scale or SCALE
     for h, (own_G, apart_D) in enumerate(zip(groups, apart_HxD, strict=True)):
         query_DxR, key_DxR = _head(query_TxD, context_CxNxD, own_G, apart_D, gap, problem.rng)
         query_HxDxK[h, :, : query_DxR.shape[1]] = query_DxR

@@ -40,7 +40,6 @@ def columns(module: Module, variables: Any, data: Labelled, n_examples: int) -> 
     data = Labelled(
         query_TxI=data.query_TxI[:n_all],
         context=data.context[:n_all] if data.context.ndim == 3 else data.context,
-        place_TxN=data.place_TxN[:n_all],
         label_T=data.label_T[:n_all],
     )
     with jax.enable_x64(True):

@@ -4,7 +4,7 @@ Mahdavi, Liao & Thrampoulidis (2024), section 6. Position 0 is the query, 1 .. n
 each position has its own random stream, and so have the labels: of two tasks that differ only in
 size, the smaller is a prefix of the larger. Runs of a pack share one set.
 
-Shape letters: T examples, N context_length, I input_dim, B vectors in the bag.
+Shape letters: T examples, N context_length, I input_dim.
 """
 
 import math
@@ -21,7 +21,7 @@ from memobench.core.spec import kind
 from memobench.core.task import Task
 from memobench.numerics import metrics
 
-_LABELS, _BAG, _TOKENS = range(3)
+_LABELS, _TOKENS = 0, 2
 
 
 class Labelled(NamedTuple):
@@ -29,14 +29,12 @@ class Labelled(NamedTuple):
 
     Attributes:
       query_TxI: float32.
-      context: float32, (T, N, I), or (N, I) where one is shared, or (B, I), the bag.
-      place_TxN: int32, the vector of the bag at each place; empty (T, 0) where there is no bag.
+      context: float32, (T, N, I), or (N, I) where one is shared.
       label_T: int32 classes or float32 scalars.
     """
 
     query_TxI: np.ndarray
     context: np.ndarray
-    place_TxN: np.ndarray
     label_T: np.ndarray
 
 
@@ -53,10 +51,10 @@ class LabelledContexts(Task):
     """A label is memorized for each of `n_examples` pairs of a query and a context.
 
     A query is a vector in R^input_dim, a context `context_length` of them, all entries
-    uniform(0, 1). `contexts` says whether one is `shared` by all examples, every example has a
-    `random` one, or it arranges vectors from one `bag` of `n_bag`. A label is one of `n_classes`,
-    or where that is None a scalar uniform(0, 1). Of two tasks that differ only in n_examples or
-    context_length, the smaller is a prefix of the larger (Mahdavi et al. 2024, section 6).
+    uniform(0, 1). `contexts` says whether one is `shared` by all examples or every example has a
+    `random` one. A label is one of `n_classes`, or where that is None a scalar uniform(0, 1). Of
+    two tasks that differ only in n_examples or context_length, the smaller is a prefix of the
+    larger (Mahdavi et al. 2024, section 6).
     """
 
     question: ClassVar[str] = "query"
@@ -69,24 +67,19 @@ class LabelledContexts(Task):
 
     n_examples: int = integer("pairs of a query and a context", 1, most=2**24)
     context_length: int = integer("vectors of a context", 1, default=32, most=2**20)
-    contexts: str = choice(
-        "whether examples share a context", "shared", "random", "bag", default="shared"
-    )
+    contexts: str = choice("whether examples share a context", "shared", "random", default="shared")
     n_classes: int | None = integer(
         "classes; none for scalar labels", 2, default=100, most=2**24, optional=True
     )
     input_dim: int = integer("dimension of queries and vectors", 1, default=64, most=2**20)
-    n_bag: int | None = integer("vectors in the bag", 1, default=None, most=2**20)
+    # Ids of runs hold it.
+    n_bag: int | None = integer("empty in rows of this version", 1, default=None, most=2**20)
 
     def check(self) -> None:
-        if self.contexts == "bag":
-            require(
-                self.n_bag is not None and self.n_bag >= self.context_length,
-                f"n_bag={self.n_bag!r} is not an integer >= {self.context_length}; give n_bag "
-                "such a value",
-            )
-        else:
-            require(self.n_bag is None, f"n_bag={self.n_bag!r} needs contexts='bag'")
+        require(
+            self.n_bag is None,
+            f"n_bag={self.n_bag!r}: no contexts are arrangements of a bag; leave it out",
+        )
 
     @property
     def n_choices(self) -> int | None:
@@ -124,29 +117,19 @@ class LabelledContexts(Task):
         n_examples, size = self.n_examples, self.input_dim
         query_TxI = self._stream(_TOKENS, 0).random((n_examples, size), np.float32)
         label_T = self._sample_labels()
-        place_TxN = np.zeros((n_examples, 0), np.int32)
-        if self.contexts == "bag":
-            bag_BxI = self._stream(_BAG, 0).random((self.n_bag or 0, size), np.float32)
-            return Labelled(query_TxI, bag_BxI, self._sample_places(), label_T)
         own = () if self.contexts == "shared" else (n_examples,)
         context = np.empty((*own, self.context_length, size), np.float32)
         for i in range(self.context_length):
             context[..., i, :] = self._stream(_TOKENS, 1 + i).random((*own, size), np.float32)
-        return Labelled(query_TxI, context, place_TxN, label_T)
+        return Labelled(query_TxI, context, label_T)
 
     def shapes(self) -> Any:
         n_examples, length, size = self.n_examples, self.context_length, self.input_dim
-        context: dict[str, tuple[int, ...]] = {
-            "shared": (length, size),
-            "random": (n_examples, length, size),
-            "bag": (self.n_bag or 0, size),
-        }
-        n_places = length if self.contexts == "bag" else 0
+        own = () if self.contexts == "shared" else (n_examples,)
         labelled: Any = Labelled
         return labelled(
             query_TxI=jax.ShapeDtypeStruct((n_examples, size), np.float32),
-            context=jax.ShapeDtypeStruct(context[self.contexts], np.float32),
-            place_TxN=jax.ShapeDtypeStruct((n_examples, n_places), np.int32),
+            context=jax.ShapeDtypeStruct((*own, length, size), np.float32),
             label_T=jax.ShapeDtypeStruct(
                 (n_examples,), np.float32 if self.n_classes is None else np.int32
             ),
@@ -172,15 +155,13 @@ class LabelledContexts(Task):
 
     def floats_shared(self) -> float:
         """The set itself."""
-        own = {"random": self.context_length * self.input_dim, "bag": self.context_length}
-        return float(round_up(self.n_examples) * (self.input_dim + own.get(self.contexts, 0)))
+        n_vectors = 1 if self.contexts == "shared" else 1 + self.context_length
+        return float(round_up(self.n_examples) * n_vectors * self.input_dim)
 
     def to_construct(self, data: Labelled, aimed_A: np.ndarray) -> Contexts:
         """The queries with these indices, each with its context, and their labels."""
         context = data.context
-        if self.contexts == "bag":
-            context = context[data.place_TxN]
-        elif self.contexts == "shared":
+        if self.contexts == "shared":
             context = np.broadcast_to(context, (self.n_examples, *context.shape))
         return Contexts(
             data.query_TxI[aimed_A].astype(np.float64),
@@ -198,20 +179,6 @@ class LabelledContexts(Task):
         # Scaled uniforms: a bounded integer may take several random words, which breaks prefixes.
         return (stream.random(self.n_examples) * self.n_classes).astype(np.int32)
 
-    def _sample_places(self) -> np.ndarray:
-        """place_TxN: the first N of a random arrangement of the bag, shuffled place by place."""
-        n_bag = self.n_bag or 0
-        order_TxB = np.tile(np.arange(n_bag, dtype=np.int32), (self.n_examples, 1))
-        rows_T = np.arange(self.n_examples)
-        for i in range(self.context_length):
-            random_T = self._stream(_TOKENS, 1 + i).random(self.n_examples)
-            chosen_T = i + (random_T * (n_bag - i)).astype(np.int64)
-            order_TxB[rows_T, i], order_TxB[rows_T, chosen_T] = (
-                order_TxB[rows_T, chosen_T],
-                order_TxB[rows_T, i],
-            )
-        return order_TxB[:, : self.context_length].copy()
-
 
 def round_up(n_examples: int) -> int:
     """The next number of the form 2^i or 3 * 2^i."""
@@ -225,8 +192,5 @@ def inputs(data: Labelled, *index: Any) -> tuple[Any, Any]:
     A shared context does not depend on i.
     """
     *which, _ = index
-    query_I = data.query_TxI[index]
-    if data.place_TxN.shape[-1]:
-        return query_I, data.context[(*which, data.place_TxN[index])]
     shared = data.context.ndim < data.query_TxI.ndim + 1
-    return query_I, data.context[tuple(which) if shared else index]
+    return data.query_TxI[index], data.context[tuple(which) if shared else index]

@@ -1,7 +1,6 @@
 """Labelled contexts: prefixes, distributions, and what a user may ask for."""
 
 import dataclasses
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -19,22 +18,20 @@ from memobench.tasks import labelled_contexts
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import Labelled, LabelledContexts
 
-KINDS = {"shared": {}, "random": {}, "bag": {"n_bag": 7}}
-every_kind = pytest.mark.parametrize("contexts", KINDS)
+every_kind = pytest.mark.parametrize("contexts", ["shared", "random"])
 every_label = pytest.mark.parametrize("n_classes", [5, None], ids=["classes", "scalars"])
 
 
 def _task(contexts="shared", **fields):
     sizes = {"n_examples": 23, "context_length": 4, "n_classes": 5, "input_dim": 6}
-    return LabelledContexts(contexts=contexts, **(sizes | KINDS[contexts] | fields))
+    return LabelledContexts(contexts=contexts, **(sizes | fields))
 
 
 def _prefix(task, data):
     """The set that a task with fewer examples or a shorter context has within a larger one's."""
     n, length = task.n_examples, task.context_length
-    whole = {"shared": data.context[:length], "bag": data.context}
-    own = data.context[:n, :length] if task.contexts == "random" else whole[task.contexts]
-    return Labelled(data.query_TxI[:n], own, data.place_TxN[:n, :length], data.label_T[:n])
+    own = data.context[:length] if task.contexts == "shared" else data.context[:n, :length]
+    return Labelled(data.query_TxI[:n], own, data.label_T[:n])
 
 
 def _assert_equal(ours, theirs):
@@ -61,8 +58,7 @@ def test_the_set_is_that_of_its_seed_alone(contexts):
     _assert_equal(here, again)
     other = dataclasses.replace(task, seed=1).sample()
     for name, x, y in zip(Labelled._fields, here, other, strict=True):
-        if x.size:
-            assert not np.array_equal(x, y), name
+        assert not np.array_equal(x, y), name
 
 
 @every_kind
@@ -86,11 +82,7 @@ def test_an_example_is_the_row_of_its_number(contexts):
     every = jax.jit(jax.vmap(labelled_contexts.inputs, (None, 0), out_axes))
     query_TxI, context = every(data, jnp.arange(task.n_examples))
     np.testing.assert_array_equal(query_TxI, data.query_TxI)
-    if contexts == "bag":
-        by_hand = [[data.context[place] for place in place_N] for place_N in data.place_TxN]
-        np.testing.assert_array_equal(context, by_hand)
-    else:
-        np.testing.assert_array_equal(context, data.context)
+    np.testing.assert_array_equal(context, data.context)
     alone = labelled_contexts.inputs(data, np.int32(9))
     np.testing.assert_array_equal(alone[0], query_TxI[9])
     np.testing.assert_array_equal(alone[1], context if contexts == "shared" else context[9])
@@ -108,20 +100,6 @@ def test_entries_are_uniform_below_one_and_no_vector_comes_twice(contexts):
     # Examples and coordinates have nothing to do with each other.
     correlation = np.corrcoef(vectors.T) - np.eye(6)
     assert abs(correlation).max() < 0.25
-
-
-@pytest.mark.parametrize("n_bag", [3, 5])
-def test_bag_contexts_are_arrangements_all_equally_likely(n_bag):
-    n_arrangements = {3: 6, 5: 60}[n_bag]
-    task = _task("bag", n_examples=100 * n_arrangements, context_length=3, n_bag=n_bag, seed=2)
-    place_TxN = task.sample().place_TxN
-    assert place_TxN.shape == (100 * n_arrangements, 3)
-    assert (np.diff(np.sort(place_TxN), axis=1) > 0).all()
-    every = dict.fromkeys(itertools.permutations(range(n_bag), 3), 0)
-    assert len(every) == n_arrangements
-    for places in place_TxN.tolist():
-        every[tuple(places)] += 1
-    assert scipy.stats.chisquare(list(every.values())).pvalue > 1e-3
 
 
 def test_classes_are_uniform_and_independent_of_each_other():
@@ -149,20 +127,14 @@ def _run(task, method):
 
 
 MISTAKES = {
-    "n_bag=9 needs contexts='bag'": lambda: LabelledContexts(
-        n_examples=4, contexts="random", n_bag=9
-    ),
-    "n_bag=2 is not an integer >= 4": lambda: _task("bag", n_bag=2),
-    "n_bag=None is not an integer >= 4": lambda: _task("bag", n_bag=None),
+    "n_bag=9: no contexts are arrangements of a bag; leave it out": lambda: _task(n_bag=9),
     "n_classes=1 is not an integer from 2 to 16777216; give n_classes": lambda: _task(n_classes=1),
     "n_examples=0 is not an integer from 1 to": lambda: _task(n_examples=0),
     "context_length=0 is not an integer from 1 to": lambda: _task(context_length=0),
     "input_dim=2.0 is not an integer from 1 to": lambda: _task(input_dim=2.0),
     "seed=-1 is not an integer from 0 to 4294967295": lambda: _task(seed=-1),
     "seed=4294967296 is not an integer from 0 to 4294967295": lambda: _task(seed=2**32),
-    "contexts='own' is not one of shared, random, bag": lambda: LabelledContexts(
-        n_examples=4, contexts="own"
-    ),
+    "contexts='own' is not one of shared, random": lambda: _task("own"),
     "method: an Annealing does not train the task 'associations'": lambda: _run(
         Associations(), Annealing(**SHORT)
     ),
@@ -200,6 +172,6 @@ def test_neither_the_task_nor_its_method_has_a_name_or_a_protocol_to_choose():
 
 
 def test_a_right_spec_is_none_of_these():
-    run = _run(_task("bag"), Annealing(**SHORT))
-    assert dataclasses.replace(run, task=_task("bag", n_bag=8)).run_id != run.run_id
+    run = _run(_task("random"), Annealing(**SHORT))
+    assert dataclasses.replace(run, task=_task("shared")).run_id != run.run_id
     assert dataclasses.replace(run).run_id == run.run_id

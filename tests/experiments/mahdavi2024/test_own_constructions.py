@@ -19,8 +19,7 @@ from memobench.planner import packing
 from memobench.tasks.associations import Associations
 from memobench.tasks.labelled_contexts import LabelledContexts
 
-KINDS = {"shared": {}, "random": {}, "bag": {"n_bag": 9}}
-every_kind = pytest.mark.parametrize("contexts", KINDS)
+every_kind = pytest.mark.parametrize("contexts", ["shared", "random"])
 every_label = pytest.mark.parametrize("n_classes", [7, None], ids=["classes", "scalars"])
 # n = r, where a head has no vector to spare, and d_h = r < n.
 every_size = pytest.mark.parametrize("d_head", [6, 3], ids=["n=r", "d_h<n"])
@@ -31,7 +30,7 @@ MODEL = {"d_model": 8, "d_head": 6, "n_heads": 5}
 def _run(contexts="shared", task=None, method=None, seed=0, more=0, **sizes):
     """A run of as many examples as the theorem promises, and `more`."""
     fields = {"context_length": 4, "input_dim": 8, "n_classes": 7, "seed": seed}
-    fields |= KINDS[contexts] | (task or {})
+    fields |= task or {}
     architecture = QueryAttention(**(MODEL | sizes))
     method = Mahdavi2024(**(method or {}))
     sizes = {"context_length": fields["context_length"], "d_head": architecture.d_head}
@@ -93,7 +92,6 @@ def test_all_that_the_theorem_promises_is_memorized(contexts, n_classes, d_head)
 @every_label
 def test_single_precision_holds_as_well(contexts, n_classes):
     task = {"n_classes": n_classes and 100, "context_length": 16, "input_dim": 24}
-    task |= {"n_bag": 20} if contexts == "bag" else {}
     sizes = {"d_model": 24, "d_head": 16, "n_heads": 8}
     judged = _judged(_run(contexts, task, {"weights": "float32"}, **sizes))
     assert judged["accuracy"] == pytest.approx(1)
@@ -130,7 +128,7 @@ def test_owned_queries_look_where_they_are_told_and_all_others_saturate(contexts
     attention_TxHxN = _attention(run, making.construct(run))
     lead_TxH, owned_TxH = _leads(attention_TxHxN), _owned(run)
     assert (owned_TxH.sum(axis=0) == 2).all()
-    gap = scale or mahdavi2024.SCALE[contexts]
+    gap = scale or mahdavi2024.SCALE
     np.testing.assert_allclose(lead_TxH[owned_TxH], gap, rtol=1e-6)
     # No larger than it must be: some query of every head leads by just the gap.
     least_H = np.where(owned_TxH, np.inf, lead_TxH).min(axis=0)
@@ -185,17 +183,13 @@ OPTIONS = {
     "more heads than groups": {"task": {"n_examples": 4}},
     "all one head's": {"task": {"n_examples": 2}},
     "some aimed at": {"task": {"n_examples": 40}, "method": {"n_aimed": 13}},
-    "full bag": {"positions": "none", "task": {"context_length": 4}, "contexts": "bag"},
 }
 
 
 @pytest.mark.parametrize("label", OPTIONS)
 @every_kind
 def test_every_option_of_the_model_is_met(label, contexts):
-    options = {"contexts": contexts, **OPTIONS[label]}
-    if options["contexts"] == "bag" and label == "full bag":
-        options["task"] = {**options["task"], "n_bag": 4}
-    run = _run(**options)
+    run = _run(contexts, **OPTIONS[label])
     made = making.construct(run)
     shapes = jax.tree.map(lambda x: x.shape, models.shapes(run.module(), 0)["params"])
     assert {name: x.shape for name, x in made.params.items()} == shapes

@@ -35,7 +35,6 @@ def test_the_papers_number_of_parameters():
 
 def test_a_spec_without_options_is_the_published_model():
     assert _run({"contexts": "random"}).module() == BASE
-    assert _run({"contexts": "bag", "n_bag": 5}).module() == BASE
     assert _run().module() == BASE.clone(shared_context=True)
     assert _run({"n_classes": None}).module().n_outputs == 1
     options = {"positions": "learned", "d_value": 2, "score_scale": "d_head", "residual": True}

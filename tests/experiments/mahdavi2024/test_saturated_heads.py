@@ -30,7 +30,6 @@ def _labelled(contexts="shared", n_examples=20, **sizes):
         contexts=contexts,
         n_classes=4,
         input_dim=6,
-        n_bag=5 if contexts == "bag" else None,
     )
     sizes = {"d_model": 8, "d_head": 5, "n_heads": 3, **sizes}
     return Run(task=task, architecture=QueryAttention(**sizes), method=SHORT)
@@ -47,7 +46,7 @@ def _tokens(task=None, **sizes):
 RUNS = {
     "shared": _labelled(),
     "random": _labelled("random"),
-    "bag, deep": _labelled("bag", n_layers=2, residual=True),
+    "random, deep": _labelled("random", n_layers=2, residual=True),
     "tokens": _tokens(),
     "tokens, deep": _tokens(n_layers=2, d_head=2),
     "some sequences": _tokens(Associations(vocab_size=9, context_length=3, n_sequences=20)),

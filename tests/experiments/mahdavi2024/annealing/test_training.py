@@ -35,13 +35,13 @@ from tests.experiments.mahdavi2024.annealing.runs import (
 )
 
 # Other outputs, contexts and depth, all of them sizes that padding must carry.
-BAG = LabelledContexts(
-    n_examples=8, context_length=3, contexts="bag", n_classes=None, input_dim=6, n_bag=5
+SCALARS = LabelledContexts(
+    n_examples=8, context_length=3, contexts="random", n_classes=None, input_dim=6
 )
 DEEPER = {"n_layers": 2, "positions": "learned", "steps": 100}
 DEEP = (
-    run_of(0, BAG, **DEEPER, d_value=2, learning_rate=3e-2),
-    run_of(3, BAG, **DEEPER, n_examples=11, context_length=4, n_heads=1, d_model=7),
+    run_of(0, SCALARS, **DEEPER, d_value=2, learning_rate=3e-2),
+    run_of(3, SCALARS, **DEEPER, n_examples=11, context_length=4, n_heads=1, d_model=7),
 )
 
 
