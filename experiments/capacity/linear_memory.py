@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pandas as pd
+import scipy.special
 
 from memobench import claims
 from memobench.claims import Claim
@@ -51,12 +52,7 @@ def facts(d_model: float, constant: float) -> float:
     >>> round(facts(64, 1.3))
     506
     """
-    low, high = 1.0, float(d_model) ** 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        enough = constant * middle * np.log(middle) > d_model**2
-        low, high = (low, middle) if enough else (middle, high)
-    return high
+    return float(np.exp(scipy.special.lambertw(d_model**2 / constant).real))
 
 
 def _runs(widths: Iterable[int]) -> Iterator[Run]:

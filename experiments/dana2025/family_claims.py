@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.interpolate import make_interp_spline
 
 from memobench.analysis.statistics import (
     Means,
@@ -102,7 +103,7 @@ def _compare_curves(one: Means, other: Means, n_params: str) -> tuple[_Both, _Bo
     if len(known_X) == 1:
         second_BX = np.repeat(other.y_BX, len(x_X), axis=1)
     else:
-        second_BX = other.y_BX @ _interpolation(known_X, x_X).T
+        second_BX = make_interp_spline(known_X, other.y_BX, k=1, axis=1)(x_X)
     both = one.y_BX[:, reached], second_BX[:, reached]
     return both, both
 
@@ -133,7 +134,7 @@ def _envelope(means: Means, n_params: str, budgets_I: np.ndarray) -> tuple[np.nd
         x_X = curve.x(n_params)
         covered = (budgets_I >= x_X[0]) & (budgets_I <= x_X[-1])
         if len(x_X) > 1 and covered.any():
-            value_BI = curve.y_BX @ _interpolation(x_X, budgets_I).T
+            value_BI = make_interp_spline(x_X, curve.y_BX, k=1, axis=1)(budgets_I)
             value_WxBxI.append(np.where(covered, value_BI, -np.inf))
     if not value_WxBxI:
         return (np.full((len(means.y_BX), len(budgets_I)), -np.inf),) * 2
@@ -155,17 +156,6 @@ def pick_best(value_WxBxI: np.ndarray, seeds: int) -> tuple[np.ndarray, np.ndarr
     with np.errstate(invalid="ignore"):
         widened_BI = chosen_BI[0] + factor_I * (chosen_BI - chosen_BI[0])
     return best_BI, np.where(np.isfinite(chosen_BI), widened_BI, -np.inf)
-
-
-def _interpolation(x_X: np.ndarray, at_I: np.ndarray) -> np.ndarray:
-    """The matrix_IX of linear interpolation; the end segments extend outwards."""
-    right_I = np.clip(np.searchsorted(x_X, at_I), 1, len(x_X) - 1)
-    weight_I = (at_I - x_X[right_I - 1]) / (x_X[right_I] - x_X[right_I - 1])
-    matrix_IX = np.zeros((len(at_I), len(x_X)))
-    rows = np.arange(len(at_I))
-    matrix_IX[rows, right_I] = weight_I
-    matrix_IX[rows, right_I - 1] = 1 - weight_I
-    return matrix_IX
 
 
 def gains_more_from_steps(first: str, second: str) -> Test:
