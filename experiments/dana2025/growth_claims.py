@@ -44,6 +44,7 @@ from memobench.common.notation import pluralize
 LINEAR: Region = (0.5, 1.5)
 QUADRATIC: Region = (1.5, 2.5)
 HALVED: Region = (-np.inf, 0.5)
+LEAST_JUMP = 0.03
 EXPONENTS_G = np.arange(10, 601) / 100
 
 
@@ -105,8 +106,8 @@ def _power_fit(
     return np.where(grows_B, exponent_B, 0.0), curve
 
 
-def jump_at_full_width(threshold: float = 0.03) -> Test:
-    """At d_h = d accuracy lies above what narrower heads predict, by at least the threshold.
+def jump_at_full_width() -> Test:
+    """At d_h = d accuracy lies above what narrower heads predict, by at least LEAST_JUMP.
 
     The prediction is a power law, or a parabola where there are only four of them; up to the first
     saturated point.
@@ -141,7 +142,7 @@ def jump_at_full_width(threshold: float = 0.03) -> Test:
             f"{format_number(predicted_B[0])} by the {name} through {len(others_X)} others"
         )
         jump_B = means.y_BX[:, -1] - predicted_B
-        region = (threshold, np.inf)
+        region = (LEAST_JUMP, np.inf)
         return conclude(
             [statistic_of("measured minus predicted", jump_B, region, means.seeds, details, (fit,))]
         )
@@ -156,8 +157,8 @@ def fit_break(x_X: np.ndarray, y_BX: np.ndarray) -> Profile:
     return profile(x_X, y_BX, broken_basis, grid)
 
 
-def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
-    """Growth slows down to at most half its slope, at the given x up to the tolerance.
+def broken_line(x: str, at: float) -> Test:
+    """Growth slows down to at most half its slope, at the given x up to 1.
 
     Without saturated points, as growth always ends where all is known.
     """
@@ -177,7 +178,7 @@ def broken_line(x: str, at: float, tolerance: float = 1.0) -> Test:
         after_B = before_B + change_B
         # Where nothing grows before the break, nothing slows down at it.
         ratio_B = divide_or(after_B, before_B, np.inf)
-        within = (at - tolerance, at + tolerance)
+        within = (at - 1, at + 1)
         statistics = (
             statistic_of("break", break_B, within, means.seeds),
             statistic_of("slope after over before", ratio_B, HALVED, means.seeds),

@@ -18,12 +18,8 @@ from memobench.claims.evidence import (
     statistic_of,
 )
 
-LINEAR: Region = (0.5, 1.5)
-QUADRATIC: Region = (1.5, 2.5)
-HALVED: Region = (-np.inf, 0.5)
 # A change of accuracy by LEAST counts for none, and so does a gain of MOST of the one before.
 LEAST, MOST = 0.02, 0.1
-EXPONENTS_G = np.arange(10, 601) / 100
 
 
 def never_falls(x: str) -> Test:

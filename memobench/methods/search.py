@@ -105,18 +105,13 @@ class Search(SubsetMethod):
             Column(
                 "trials",
                 "every trial: steps, examples, factor, known, known in the end, loss",
-                _list_of_trials(10_000),
+                col.value_where(
+                    "a list of at most 10000 trials",
+                    lambda x: isinstance(x, list) and len(x) <= 10_000,
+                ),
                 in_csv=False,
             ),
         )
-
-
-def _list_of_trials(most: int) -> col.Domain:
-    """A list that is not too long."""
-    return col.Domain(
-        f"a list of at most {most} trials",
-        lambda value: value if isinstance(value, list) and len(value) <= most else None,
-    )
 
 
 # Steps between two looks at what is known, as Nichani et al. (2025) look. The published protocol
