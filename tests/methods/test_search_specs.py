@@ -77,20 +77,6 @@ def test_the_rules_of_a_search_are_a_column():
     assert cells(run_of(method=EXACT))["rules"] is None
 
 
-def test_the_id_of_a_search_is_for_ever():
-    run = run_of()
-    assert run.run_id == "0d8ccd5b0fb9ac51"
-    ones = [
-        dataclasses.replace(run, method=SEARCH.replace(rate_factors=factors))
-        for factors in ((1, 3), (1.0, 3), [1.0, 3.0])
-    ]
-    assert len({x.run_id for x in ones}) == 1
-    assert len({x.run_id for x in (run, ones[0])}) == 2
-    for field, value in (("sizes", 3), ("resolution", 0.1), ("doublings", 0)):
-        changed = dataclasses.replace(SEARCH, **{field: value})
-        assert dataclasses.replace(run, method=changed).run_id != run.run_id
-
-
 def test_only_runs_of_one_size_share_a_program():
     packing.make_pack([run_of(n=33), run_of(n=40)])
     with pytest.raises(ValueError, match="differ in more"):

@@ -1,11 +1,7 @@
 """Training that starts from constructed weights, or moves some of the parameters only."""
 
-import json
-import pathlib
-
 import jax
 import numpy as np
-import pandas as pd
 import pytest
 
 import memobench
@@ -13,10 +9,8 @@ from memobench.common.errors import UserError
 from memobench.constructions import making
 from memobench.constructions.dana2025 import Dana2025
 from memobench.core import module as models
-from memobench.core.cells import cells
 from memobench.core.run import Run
 from memobench.engine import initializing
-from memobench.experiments import EXPERIMENTS
 from memobench.methods.training import Training
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
@@ -195,29 +189,3 @@ def test_an_architecture_that_names_no_parts_says_so(trained):
         assert "\n" not in str(e.value)
     with pytest.raises(UserError, match="trained='everything' is not one of read_out"):
         Training(trained="everything")
-
-
-def test_ids_know_start_and_trained():
-    plain = _run()
-    others = [
-        _run(start=NEAREST),
-        _run(start=FEATURES),
-        _run(trained="read_out"),
-        _run(trained="all_but_attention"),
-        _run(start=FEATURES, trained="read_out"),
-    ]
-    assert len({run.run_id for run in [plain, *others]}) == 6
-    assert cells(others[-1])["start"] == "dana2025 n_aimed=0"
-    assert cells(plain)["start"] is None
-    spec = json.loads(plain.canonical())
-    assert spec["method"]["start"] is spec["method"]["trained"] is None
-    # What is given as it is by default is the same run.
-    assert _run(start=None, trained=None).run_id == plain.run_id
-
-
-@pytest.mark.parametrize("name", ["dana2025/heads", "dana2025/sequence-encoder"])
-def test_published_results_are_found_by_their_ids(name):
-    """What was measured before an option came is not measured again."""
-    results = pathlib.Path(__file__).parents[2] / "results"
-    measured = pd.read_csv(results / f"{name}_runs.csv")["run_id"]
-    assert set(measured) == {run.run_id for run in EXPERIMENTS[name].presets["quick"]}
