@@ -4,6 +4,8 @@ import dataclasses
 import json
 import re
 
+import jax
+import numpy as np
 import pytest
 
 from memobench.common.errors import UserError
@@ -124,6 +126,17 @@ def pairs():
             served = [task for task in tasks(task_name) if serves(architecture, task)]
             if served:
                 yield pytest.param(architecture, served[0], id=f"{name}-{task_name}")
+
+
+def assert_padding_is_zero(tree, i, shapes):
+    """Row i of a stacked tree is zero beyond these shapes."""
+
+    def check(padded, shape):
+        outside = np.array(padded[i])
+        outside[tuple(map(slice, shape.shape))] = 0
+        assert not outside.any()
+
+    jax.tree.map(check, tree, shapes)
 
 
 def checked_row(row):

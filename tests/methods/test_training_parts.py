@@ -16,6 +16,7 @@ from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.planner import packing
 from memobench.tasks.associations import Associations
+from tests import small
 
 NEAREST = Dana2025(solve="least_squares")
 FEATURES = Dana2025(n_aimed=0)
@@ -147,11 +148,7 @@ def test_packed_equals_alone_and_padding_stays_zero(options):
             np.testing.assert_allclose(theirs, mine, rtol=1e-4)
             np.testing.assert_allclose(packed.loss_R[i], alone.loss_R[0], rtol=1e-4)
         true_shapes = models.shapes(run.module(), 2)["params"]
-        for name, shape in true_shapes.items():
-            outside = np.array(packed.variables["params"][name][i])
-            inside = tuple(slice(0, size) for size in shape.shape)
-            outside[inside] = 0
-            assert not outside.any(), name
+        small.assert_padding_is_zero(packed.variables["params"], i, true_shapes)
 
 
 def test_runs_of_different_starts_do_not_share_a_pack():

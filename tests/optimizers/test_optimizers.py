@@ -278,13 +278,6 @@ def test_muon_by_the_original_scale_takes_a_model_without_neurons():
 # --- Packs and checkpoints ----------------------------------------------------------------------
 
 
-def _assert_padding_is_zero(variables, i, module, length):
-    for name, shape in models.shapes(module, length)["params"].items():
-        outside = np.array(variables["params"][name][i])
-        outside[tuple(slice(size) for size in shape.shape)] = 0
-        assert not outside.any(), name
-
-
 HEADS = (
     Associations(vocab_size=5),
     [AttentionOnly(d_model=3, d_head=2, n_heads=2), MLP(d_model=5, d_head=3, d_mlp=4)],
@@ -321,7 +314,8 @@ def test_packed_stopped_and_alone_a_run_is_the_same(make, batch_size, clip):
     packed, stopped = small.train(packing.make_pack(runs)), Memory()
     for i, run in enumerate(runs):
         assert from_cells(cells(run)) == run
-        _assert_padding_is_zero(packed.variables, i, run.module(), task.context_length)
+        shapes = models.shapes(run.module(), task.context_length)["params"]
+        small.assert_padding_is_zero(packed.variables["params"], i, shapes)
     # The smaller one alone, from the start and from where the pack was stopped.
     with pytest.raises(Stop):
         small.train(packing.make_pack(runs), stopping_after(1), checkpoints=stopped)
@@ -349,7 +343,8 @@ def test_an_annealing_takes_the_optimisers_steps_and_its_padding_stays_zero(make
     data = jax.device_put(task.sample())
     for i, run in enumerate(runs):
         module = run.module()
-        _assert_padding_is_zero(packed.variables, i, module, 2)
+        shapes = models.shapes(module, 2)["params"]
+        small.assert_padding_is_zero(packed.variables["params"], i, shapes)
         # A batch holds all examples, so that their order is no matter: plain optax does the same.
         variables = models.init(module, 2, initializing.init_key(run))
 

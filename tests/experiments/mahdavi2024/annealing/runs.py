@@ -12,10 +12,12 @@ import numpy as np
 
 from memobench.core import module as models
 from memobench.core.run import Run
+from memobench.engine import lanes
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.planner import packing
 from memobench.tasks.labelled_contexts import LabelledContexts
+from tests import small
 
 ARCHITECTURE = QueryAttention(d_model=6, d_head=5, n_heads=2)
 METHOD = Annealing(batch_size=8, steps=40, evaluate_every=10, learning_rate=1e-2)
@@ -83,12 +85,6 @@ def part_of(result, i):
 
 def variables_of(result, i, run):
     """The weights of one run of a pack at their true size; outside of it all must be zero."""
-
-    def crop(padded, shape):
-        inside = tuple(slice(size) for size in shape.shape)
-        outside = np.array(padded[i])
-        outside[inside] = 0
-        assert not outside.any()
-        return padded[i][inside]
-
-    return jax.tree.map(crop, result.variables, models.shapes(run.module(), 0))
+    shapes = models.shapes(run.module(), 0)
+    small.assert_padding_is_zero(result.variables, i, shapes)
+    return lanes.crop(result.variables, i, shapes)

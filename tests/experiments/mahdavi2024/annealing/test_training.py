@@ -212,12 +212,7 @@ def test_padding_stays_exactly_zero_in_weights_and_moments():
         for i, job in enumerate(lanes.jobs):
             if job is None:
                 continue
-            shapes = lanes.policy.true_shapes(job)
-            leaves = [jax.tree.leaves(tree) for tree in (shapes, lanes.state)]
-            for shape, padded in zip(*leaves, strict=True):
-                outside = np.array(padded[i])
-                outside[tuple(slice(size) for size in shape.shape)] = 0
-                assert not outside.any()
+            small.assert_padding_is_zero(lanes.state, i, lanes.policy.true_shapes(job))
 
 
 @pytest.fixture(scope="module")
