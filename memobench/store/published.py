@@ -123,7 +123,8 @@ def _keep_latest(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
     """The rows of tables of runs, of each run the latest."""
     table = pd.concat(map(read, paths), ignore_index=True)
     latest = table.sort_values("date", kind="stable").drop_duplicates("run_id", keep="last")
-    return latest.sort_index().reset_index(drop=True)
+    # Copied, for pandas warns where columns are added to what is made of many tables.
+    return latest.sort_index().reset_index(drop=True).copy()
 
 
 def write_parquet(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -118,6 +118,7 @@ def test_rows_of_papers_of_patterns_and_of_all():
     rows = memobench.published("mahdavi2024/depth")
     (counted,) = known["runs"][known["experiment"] == "mahdavi2024/depth"]
     assert counted == len(rows)
+    memobench.summarize(memobench.published("*"), "bits")
 
 
 def test_rows_of_one_architecture_are_told_apart_by_family():
