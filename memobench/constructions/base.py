@@ -97,11 +97,6 @@ class Construction(
         """The weights. Raises UserError where the theorem says nothing of them."""
         raise NotImplementedError
 
-    @property
-    def summary(self) -> str:
-        near = self.solve == "least_squares"
-        return "constructed, by least squares" if near else "constructed exactly"
-
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
         return NEAREST if row["solve"] == "least_squares" else CONSTRUCTED

@@ -280,13 +280,6 @@ class Method(
             "memobench.methods.trained.TrainedMethod and define policy",
         )
 
-    @property
-    def summary(self) -> str:
-        """The method in a few words."""
-        n = self.batch_size
-        examples = "all examples" if n is None else f"batches of {n:,}"
-        return f"{self.name}, {self.protocol} protocol, {self.steps:,} steps of {examples}"
-
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
         """The label under which a row of the method is judged; empty to go by its protocol."""

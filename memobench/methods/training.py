@@ -227,12 +227,6 @@ class Training(TrainedMethod):
         """The steps of a chunk, which divides an epoch; no result depends on it."""
         return _chunk_steps(self.n_batches)
 
-    @property
-    def summary(self) -> str:
-        begins = "" if self.start is None else f", starting from the construction {self.start}"
-        only = "" if self.trained is None else f", {self.trained} only"
-        return super().summary + begins + only
-
     @classmethod
     def variant(cls, row: Mapping[str, Any]) -> str:
         if row["trained"]:

@@ -15,7 +15,7 @@ from memobench.common import folders
 from memobench.common.errors import UserError
 from memobench.core.cells import from_cells
 from memobench.methods.peak import Peak
-from memobench.report import answer, configurations, html, latex, peak_answer, tables
+from memobench.report import answer, html, latex, peak_answer, tables
 from memobench.report.drawing import save
 from memobench.store import published as tables_of
 from memobench.store import results
@@ -33,7 +33,7 @@ The standard board {standard.VERSION}, never mixed with another version: associa
 tokens ({_SETS} parameters), sets of {_SHARES} times as many as parameters, as far as there are so
 many pairs. Capacity is the most over set sizes. Parameters are all counted and meet the budget
 within {families.TOLERANCE:.0%}. [All of it in one page](leaderboard.html) to sort and draw, as
-[CSV](leaderboard.csv) and as [LaTeX](leaderboard.tex)@@others@@.@@earlier@@
+[CSV](leaderboard.csv) and as [LaTeX](leaderboard.tex).@@earlier@@
 
 @@answer@@Tracks:
 
@@ -50,8 +50,6 @@ own weights, found by any means: `memobench submit` writes them for a pull reque
 
 Written by `memobench leaderboard`; never edited by hand.
 """
-_OTHERS = """; everything else that was trained on
-associations is in [all configurations](CONFIGURATIONS.md)"""
 _EARLIER = "\n[Board v2](boards/v2-tables.md) ranks by sets as large as the budget."
 _MARGIN = f"""
 Submitted weights rank above an entry where they know over {standard.MARGIN:.0%} more than it does.
@@ -75,20 +73,16 @@ _BESIDE = {
 }
 
 
-def page(
-    board: pd.DataFrame, said: str = "", has_others: bool = False, has_earlier: bool = False
-) -> str:
+def page(board: pd.DataFrame, said: str = "", has_earlier: bool = False) -> str:
     """The board as Markdown, a section for each budget and in it a table for each track.
 
     Args:
       board: as `board.build` makes it.
       said: the answer in sentences.
-      has_others: whether a page of all configurations lies beside it.
-      has_earlier: whether the page of the board before this one does.
+      has_earlier: whether the page of the board before this one lies beside it.
     """
     board = html.name_entries(board)
     introduction = INTRODUCTION.replace("@@answer@@", f"{said}\n\n{_FIGURE}\n\n" * bool(said))
-    introduction = introduction.replace("@@others@@", _OTHERS * has_others)
     introduction = introduction.replace("@@earlier@@", _EARLIER * has_earlier)
     tracks = set(board["track"]) or standard.TRACKS
     lines = [f"- `{x}`: {meaning}" for x, meaning in standard.TRACKS.items() if x in tracks]
@@ -131,9 +125,6 @@ def write(
 ) -> str:
     """Writes LEADERBOARD.md, leaderboard.csv, .tex, .html and .png and returns the page's text.
 
-    The reader's runs that are not entries of the board go to CONFIGURATIONS.md and
-    configurations.csv beside them.
-
     Args:
       published: rows of memobench's runs.
       own: the reader's runs.
@@ -145,16 +136,12 @@ def write(
     runs = results.to_table([*({**row, "by": standard.OWN} for row in published), *yours])
     linked = [{**row, "weights": _make_relative(row.get("weights"), folder)} for row in certified]
     board = standard.build(runs, linked)
-    others = configurations.build(own)
-    if not others.empty:
-        configurations.write(others, folder)
     said, ours = "", results.to_table([dict(row) for row in published])
     at_peak = peak_answer.name_peaks(ours)
     if peak_answer.has_answer(at_peak):
         said = f"{peak_answer.answer(at_peak)} {answer.compare_learned_sets(ours)}".strip()
         save(peak_answer.draw(at_peak, ours), folder / "leaderboard.png")
-    beside = [(folder / path).exists() for path in ("CONFIGURATIONS.md", "boards/v2-tables.md")]
-    text = page(board, said, *beside)
+    text = page(board, said, (folder / "boards/v2-tables.md").exists())
     (folder / "LEADERBOARD.md").write_text(text, "utf-8")
     tables.write_csv(board, folder / "leaderboard.csv")
     (folder / "leaderboard.tex").write_text(latex.booktabs(html.name_entries(board)), "utf-8")

@@ -334,7 +334,6 @@ def test_kinds_say_under_which_label_their_rows_are_judged():
         plain = {"task": Associations(), "architecture": _bag()(d_model=3), "method": Guessed()}
         return claims.variant(_table(Run(**plain | changes))).item()
 
-    assert Guessed().summary == "guessed, coins protocol, 3 steps of all examples"
     assert label() == "coins"
     found = {"architecture": labelled(_bag(), "read")(read="a", d_model=3)}
     assert label(**found) == "coins, read a"

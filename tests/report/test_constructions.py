@@ -18,7 +18,6 @@ from memobench.models.transformer import AttentionOnly
 from memobench.report import experiment as page
 from memobench.report import panels
 from memobench.tasks.associations import Associations
-from tests.report.test_configurations import written
 
 
 def _rows_of(text, section):
@@ -223,30 +222,3 @@ def test_the_figure_marks_what_is_proven(against_training):
     assert _legend(figure) == [*claims.MADE, "proven"]
     proven = [line for line in axes[0, 0].lines if line.get_linestyle() == "--"]
     assert [line.get_xydata().tolist() for line in proven] == [[[2, 6], [4, 10]]]
-
-
-def test_constructions_have_sections_among_all_configurations(against_training, loads, tmp_path):
-    table = pd.concat([against_training[1], loads[1]], ignore_index=True)
-    text, board = written(table, tmp_path)
-    sections = text.split("\n## ")[1:]
-    told = [section.partition("\n")[0].partition(": ")[2] for section in sections]
-    # By least squares on all pairs of N = 5, and exactly at the promised 16; nothing else competes.
-    assert sorted(x for x in told if x.startswith("constructed")) == [
-        "constructed exactly",
-        "constructed, by least squares",
-    ]
-    assert sum("starting from the construction dana2025" in x for x in told) == 2
-    assert sum("read_out only" in x for x in told) == 1
-    assert sum("all_but_attention only" in x for x in told) == 1
-    sizes = board["n_heads"] * board["d_head"] + board["d_model"]
-    np.testing.assert_array_equal(board["proven"], sizes)
-    np.testing.assert_allclose(board["memorized / proven"], board["memorized"] / sizes, rtol=1e-4)
-    assert set(board["method"]) == {"trained", "constructed"}
-    (section,) = [x for x in sections if x.startswith("16 associations, N = 9, S = 2")]
-    shown = _rows_of(f"## {section}".replace("## ", "## x\n", 1), "x").set_index("weights")
-    assert set(shown.index) == {"float64", "int8", "int4"}
-    mine = table[(table["n_examples"] == 16) & (table["weights"] == "float64")]
-    assert float(shown.loc["float64", "proven"]) == 16
-    ratio = mine["memorized"].mean() / 16
-    assert float(shown.loc["float64", "memorized / proven"]) == pytest.approx(ratio, abs=6e-3)
-    assert shown.loc["float64", "saturated"] == "yes"

@@ -24,8 +24,8 @@ from memobench.experiments.mahdavi2024.figure import Picture, Ranked
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.models.gpt import GPT
-from memobench.report import configurations, panels, tables, verdicts
 from memobench.report import experiment as page
+from memobench.report import panels, tables, verdicts
 from memobench.report.figure import Figure
 from memobench.store import published
 from memobench.tasks.labelled_contexts import LabelledContexts
@@ -147,19 +147,15 @@ def test_a_page_of_rows_read_and_rows_just_measured_is_what_its_table_makes(meas
     assert page.page(experiment, "quick", analysis.add_theory(again))[0] == text
 
 
-def test_devices_are_text_on_every_page_and_no_formula_in_any_table(measured, tmp_path):
+def test_devices_are_text_on_the_page_and_no_formula_in_any_table(measured, tmp_path):
     experiment, table = measured
     device = "<b>x</b> [a](http://b)"
     known = analysis.add_theory(table.assign(device=device))
-    pages = [
-        page.write(experiment, "quick", known, tmp_path),
-        configurations.page(configurations.build(known)),
-    ]
-    for text in pages:
-        lines = [line for line in text.splitlines() if "easured on:" in line]
-        assert lines
-        assert all(tables.text(device) in line for line in lines)
-        assert device not in text
+    text = page.write(experiment, "quick", known, tmp_path)
+    lines = [line for line in text.splitlines() if "easured on:" in line]
+    assert lines
+    assert all(tables.text(device) in line for line in lines)
+    assert device not in text
     for write in (tables.write_runs, tables.write_csv):
         formulas = known.assign(device=f"{device};=1+1")
         write(formulas[["run_id", "learning_rate", "device", "loss"]], tmp_path / "x.csv")
@@ -364,12 +360,10 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
     pictured = dataclasses.replace(experiment, figure=Picture())
     page.write(pictured, "quick", classifiers, tmp_path)
     assert (tmp_path / "test/labelled.png").read_bytes().startswith(b"\x89PNG")
-    # Nothing but associations competes.
-    assert configurations.build(table).empty
 
 
 def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
-    names = ("experiment", "verdicts", "leaderboard", "configurations", "html", "latex")
+    names = ("experiment", "verdicts", "leaderboard", "html", "latex")
     names += ("capacity_summary", "figure", "panels")
     modules = ", ".join(f"memobench.report.{x}" for x in names)
     # Modules need no import of their own.
