@@ -11,7 +11,7 @@
 # make test-browser     the leaderboard's page in a headless Chromium, which it installs on Debian
 # make test-cluster     on Ray and on a Slurm of its own, both installed, started and stopped here
 # make lint             ruff, mypy, and which room imports which
-# make performance      packed training against one model at a time, and against the roofline
+# make performance      packed training against one model at a time
 # make aot              what a step asks of H100, H200 and TPU v5e, compiled without them (1.3 GB)
 # make docs             docs/columns.md, from the declarations of columns, and the site in build/docs
 # make pages            the site as it is published, with the board of today and of every tag, in build/pages
@@ -116,7 +116,6 @@ lint: $(VENV)/.installed-lint
 performance: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-torch
 	$(VENV)/bin/python experiments/performance/packed_vs_alone.py
 	$(VENV)/bin/python experiments/performance/labelled_contexts.py
-	$(VENV)/bin/python experiments/performance/roofline.py
 	$(if $(CUDA),$(VENV)/bin/python experiments/performance/kernels.py)
 
 # Apart, for compilers are plugins of JAX, and without a device each of its commands would complain.

@@ -61,12 +61,7 @@ def run(d_model: int, n_heads: int, method: Training, seed: int = 0) -> Run:
 
 def packed_rate(case: Case, epochs: int) -> float:
     """Model-steps per second of all packs together, over the time in which each is steady."""
-    return steady_rate(case.packs(epochs), case.n_runs * case.method.chunk_steps)
-
-
-def steady_rate(packs: Sequence[packing.Pack], steps: int) -> float:
-    """Model-steps per second of all packs together, each of which reports so many at a time."""
-    times = progress(packs)
+    times, steps = progress(case.packs(epochs)), case.n_runs * case.method.chunk_steps
     # The first report comes after initialisation, the last after evaluation.
     start, stop = max(t[0] for t in times), min(t[-2] for t in times)
     if stop <= start:

@@ -94,7 +94,6 @@ QUEUE: tuple[Step, ...] = (
     # Fast.
     _measure("packed_vs_alone"),
     _measure("labelled_contexts"),
-    _measure("roofline"),
     _measure("kernels"),
     # The best sizes of sets, other designs, and the board, to 8,192 and then 65,536 parameters.
     _run("board/peak", "large", "--unpublished"),

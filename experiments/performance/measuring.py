@@ -114,23 +114,3 @@ def steady(
         n += 1
     wait()
     return n / (time.perf_counter() - started)
-
-
-def calls_in_a_row(advance: Callable[[Any], tuple[Any, Any]], state: Any, seconds: float) -> float:
-    """Calls per second of `advance`, one in flight while the next is prepared.
-
-    Args:
-      advance: from a state to the next, and something to wait for.
-      state: the first.
-      seconds: to measure for.
-    """
-    state, done = advance(state)
-    jax.block_until_ready(done)
-    started, calls = time.perf_counter(), 0
-    while calls < 2 or time.perf_counter() < started + seconds:
-        previous = done
-        state, done = advance(state)
-        jax.block_until_ready(previous)
-        calls += 1
-    jax.block_until_ready(done)
-    return calls / (time.perf_counter() - started)

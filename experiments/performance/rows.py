@@ -3,12 +3,10 @@
 import json
 import os
 import pathlib
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-import pandas as pd
 from measuring import say
 
 
@@ -37,40 +35,22 @@ class Rows:
     def __init__(self, path: pathlib.Path, of: dict[str, str], minutes: float) -> None:
         self._path, self._of = path, of
         rows = [json.loads(line) for line in _whole_lines(path)]
-        self._stop, self._sitting = time.monotonic() + 60 * minutes, time.time()
+        self._stop = time.monotonic() + 60 * minutes
         self.all = [row for row in rows if row["of"] == of]
         self.left = 0
-        # Measurements may be made side by side.
-        self._lock = threading.Lock()
-
-    @property
-    def is_over(self) -> bool:
-        """True once no measurement may begin any more."""
-        return time.monotonic() >= self._stop
-
-    def find(self, key: dict[str, Any]) -> dict[str, Any] | None:
-        """The row of this key, if it is measured."""
-        return next((row for row in self.all if key.items() <= row.items()), None)
 
     def add(self, key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The row of this key, measured unless it is there; empty where time is over."""
-        if row := self.find(key):
-            return row
-        if self.is_over:
-            with self._lock:
-                self.left += 1
+        for row in self.all:
+            if key.items() <= row.items():
+                return row
+        if time.monotonic() >= self._stop:
+            self.left += 1
             return {}
-        row = {**key, **measure(), "of": self._of, "sitting": self._sitting}
-        with self._lock, open(self._path, "a") as file:
+        row = {**key, **measure(), "of": self._of}
+        with open(self._path, "a") as file:
             file.write(json.dumps(row) + "\n")
-            self.all.append(row)
-        shown = {k: v for k, v in row.items() if k not in ("of", "sitting")}
+        self.all.append(row)
+        shown = {k: v for k, v in row.items() if k != "of"}
         say(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in shown.items()))
         return row
-
-    def table(self, kind: str) -> pd.DataFrame:
-        return pd.DataFrame([row for row in self.all if row["kind"] == kind])
-
-    def sittings(self) -> str:
-        n = len({row["sitting"] for row in self.all})
-        return "one process" if n == 1 else f"{n} processes"

@@ -1,4 +1,4 @@
-"""Counts of kernels and bytes from XLA's text of a compiled program."""
+"""Counts of kernels and bytes of a step, from XLA's text of a compiled program."""
 
 import collections
 import math
@@ -47,37 +47,6 @@ class Step(NamedTuple):
     loops: int
     products: dict[str, int]
     bytes: float
-
-
-def count(program: str) -> tuple[int, float]:
-    """Kernels of a program in XLA's text, and bytes of those calls XLA knows nothing of.
-
-    >>> count('''
-    ... ENTRY %main (a: f32[2,8,8]) -> f32[2,8,8] {
-    ...   %a = f32[2,8,8]{2,1,0} parameter(0)
-    ...   %c = (f32[2,8,8]{2,1,0}, s8[4096]{0}) custom-call(%a, %a), custom_call_target="gemm"
-    ...   ROOT %g = f32[2,8,8]{2,1,0} get-tuple-element(%c), index=0
-    ... }''')
-    (1, 1536)
-    """
-    computations = _computations(program)
-    # The computations inside fusions and reductions are not kernels of their own.
-    within = {
-        name
-        for lines in computations.values()
-        for x in lines
-        if x.kind not in ("call", "while")
-        for name in x.called
-    }
-    kernels, by_hand = 0, 0
-    for name, lines in computations.items():
-        if name in within:
-            continue
-        sizes = {x.name: _bytes(x.shape) for x in lines}
-        kernels += sum(x.kind not in _FREE for x in lines)
-        calls = [x for x in lines if x.kind == "custom-call"]
-        by_hand += sum(sizes[x.name] + sum(sizes.get(y, 0) for y in x.operands) for x in calls)
-    return kernels, by_hand
 
 
 def step(program: str) -> Step:

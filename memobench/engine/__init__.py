@@ -22,7 +22,7 @@ M draws.
 from memobench.engine.lanes import Lane, State
 from memobench.engine.loop import Lanes, compile_ahead, train
 from memobench.engine.policy import Job, OneJobPerRun, Policy
-from memobench.engine.program import Program, compile_program, one_step, to_compile
+from memobench.engine.program import Program, compile_program, to_compile
 from memobench.engine.signature import Signature
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "State",
     "compile_ahead",
     "compile_program",
-    "one_step",
     "to_compile",
     "train",
 ]
