@@ -16,7 +16,6 @@
 # make docs             docs/columns.md, from the declarations of columns, and the site in build/docs
 # make pages            the site as it is published, with the board of today and of every tag, in build/pages
 # make tutorial         executes docs/tutorial.ipynb, whose outputs are published
-# make parquet          the published tables as Parquet, in build/parquet
 # make intervals       docs/intervals.md, by simulation: ten minutes of CPU
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
 # make test-pretrained  the tests that need the extra [pretrained]
@@ -54,7 +53,7 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: aot compile-for-accelerators bench gpu docs pages tutorial intervals parquet test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
+.PHONY: aot compile-for-accelerators bench gpu docs pages tutorial intervals test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
 .DELETE_ON_ERROR:
 
 # Why this trains on a CPU where a GPU may be meant.
@@ -155,9 +154,6 @@ tutorial: $(VENV)/.installed-docs
 	  book = nbformat.read(path, 4); [cell.metadata.clear() for cell in book.cells]; \
 	  nbclient.NotebookClient(book, record_timing=False).execute(); nbformat.write(book, path)'
 
-parquet: $(VENV)/.installed-parquet
-	$(VENV)/bin/python -m memobench.store.published build/parquet
-
 intervals: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.coverage > docs/intervals.md
 
@@ -183,7 +179,7 @@ $(VENV)/.installed-$(ACCEL): setup.cfg setup.py pyproject.toml $(VENV)/.folder
 	$(VENV)/bin/python -m pip install --quiet --editable '.$(EXTRA)'
 	@touch $@
 
-$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-docs $(VENV)/.installed-parquet $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
+$(VENV)/.installed-test $(VENV)/.installed-lint $(VENV)/.installed-docs $(VENV)/.installed-torch $(VENV)/.installed-pretrained $(VENV)/.installed-browser $(VENV)/.installed-ray: $(VENV)/.installed-%: setup.cfg $(VENV)/.installed-$(ACCEL)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 

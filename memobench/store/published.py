@@ -11,7 +11,6 @@ import csv
 import itertools
 import json
 import pathlib
-import sys
 from collections.abc import Iterable, Set
 from typing import Any
 
@@ -127,16 +126,6 @@ def _keep_latest(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
     return latest.sort_index().reset_index(drop=True).copy()
 
 
-def write_parquet(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes the rows of every published experiment as NAME.parquet into a folder."""
-    paths = []
-    for name in files():
-        paths.append(folder / f"{name}.parquet")
-        paths[-1].parent.mkdir(parents=True, exist_ok=True)
-        published(name).to_parquet(paths[-1])
-    return paths
-
-
 def read(path: pathlib.Path) -> pd.DataFrame:
     """A table of runs as `report` wrote it, with values of the types that shards have."""
     # Much faster than pandas where most of many columns are empty.
@@ -160,7 +149,3 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text) if text else None
     except (SyntaxError, ValueError):
         return text
-
-
-if __name__ == "__main__":
-    print(len(write_parquet(pathlib.Path(sys.argv[1]))), "tables in", sys.argv[1])

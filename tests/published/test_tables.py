@@ -150,17 +150,6 @@ def test_a_run_may_leave_out_what_is_published(tmp_path):
     assert f"{len(runs)} runs in" in command_line(*line, cwd=tmp_path).stdout
 
 
-def test_published_rows_are_the_same_as_parquet(tmp_path):
-    pytest.importorskip("pyarrow")
-    paths = table.write_parquet(tmp_path)
-    assert len(paths) == len(table.files())
-    for name in ("board/typical", "dana2025/heads"):
-        rows, again = memobench.published(name), pd.read_parquet(tmp_path / f"{name}.parquet")
-        assert list(again) == list(rows)
-        for column in ("run_id", "accuracy", "n_params", "status", "seed"):
-            assert again[column].tolist() == rows[column].tolist()
-
-
 def test_what_is_not_published_gets_a_line_that_lists_what_is():
     with pytest.raises(memobench.UserError, match="did you mean board/typical"):
         memobench.published("board/tipical")
