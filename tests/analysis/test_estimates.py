@@ -246,13 +246,6 @@ def test_what_others_entries_lose_tells_nothing_of_ours():
     assert [x.set_index("entry")["rank_low"]["low"] for x in (failing, deeper)] == [1, 2]
 
 
-def test_equal_entries_are_never_told_apart():
-    known_T = np.linspace(1, 2, 8)
-    ranked = entries({"a": known_T, "b": known_T.copy()})
-    assert ranked["rank_low"].tolist() == [1, 1]
-    assert ranked["rank_high"].tolist() == [2, 2]
-
-
 def grown(random, mean_of, tables=24):
     """Runs of one family at six budgets, whose label tables know so many bits and vary by 3%.
 

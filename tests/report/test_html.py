@@ -214,17 +214,6 @@ def test_assets_are_what_the_page_asks_for():
     assert names == {"page.html", "page.css", *report.SCRIPTS}
 
 
-def test_csv_takes_no_formula():
-    table = pd.DataFrame(
-        {"who": ["=1", "+1", "-1", "@x", "\tx", "\rx", "a=b", None], "x": np.arange(8) - 4.5}
-    )
-    safe = tables.make_csv_safe(table)
-    assert safe["who"].tolist()[:7] == ["'=1", "'+1", "'-1", "'@x", "'\tx", "'\rx", "a=b"]
-    assert safe["who"].isna()[7]
-    pd.testing.assert_series_equal(safe["x"], table["x"])
-    assert tables.make_csv_safe(pd.DataFrame()).empty
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [

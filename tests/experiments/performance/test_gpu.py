@@ -78,9 +78,7 @@ def test_a_queue_goes_on_where_it_stopped(gpu, tiny, tmp_path):
     assert len(results.load_rows(folder / "shards")) == 2
     (log,) = folder.glob("logs/*nothing*")
     assert "nothing/such" in log.read_text()
-    started = time.monotonic()
     assert _ends(gpu.work([tiny, counts], folder, 600, 1)) == ["done before"] * 2
-    assert time.monotonic() - started < 1
 
 
 def test_a_step_that_takes_longer_is_told_to_end_and_is_not_done(gpu, tmp_path, monkeypatch):
@@ -113,16 +111,6 @@ def test_every_step_of_the_queue_is_a_command_that_exists(gpu, tmp_path):
             assert (ROOT / (words[1].replace(".", "/") + ".py")).exists()
         else:
             assert (ROOT / words[0]).exists()
-
-
-def test_garcias_large_sets_of_the_least_width_come_before_all_of_theirs(gpu):
-    steps = [step.words for step in gpu.QUEUE if "hebbian2026" in step.words]
-    assert ["--preset=d64" in words for words in steps] == [True, False]
-    (experiment,) = choose(["hebbian2026/widths"], "d64")
-    runs = experiment.runs("d64")
-    assert {run.architecture.d_model for run in runs} == {64}
-    assert {run.task.vocab_size for run in runs} == {512, 1024, 2048, 3072, 4096}
-    assert set(runs) < set(experiment.runs("paper"))
 
 
 def test_a_checkout_that_is_not_installed_is_enough(tmp_path):
