@@ -73,12 +73,6 @@ HEADER: dict[str, columns.Domain] = {
     "submitter": columns.text_matching(
         _NAME, "a name of 1 to 80 letters A to Z, digits, single spaces, dots, commas, &, _ and -"
     ),
-    "url": columns.or_null(
-        columns.text_matching(
-            r"https?://[A-Za-z0-9.-]{1,100}(:\d{1,5})?(/[A-Za-z0-9._~&+,;=:@%/?#-]{0,200})?",
-            "an http or https address of at most 300 plain characters",
-        )
-    ),
     "note": columns.or_null(columns.text_of(1000)),
     "certificates": columns.value_where(
         f"a sorted list of 1 to {MAX_FILES:,} names of certificates",
@@ -93,7 +87,7 @@ HEADER: dict[str, columns.Domain] = {
         ),
     ),
 }
-OPTIONAL = ("url", "note")
+OPTIONAL = ("note",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +102,6 @@ class Submission:
 
     name: str
     submitter: str
-    url: str | None
     note: str | None
     rows: tuple[dict[str, Any], ...]
     certificates: tuple[Certificate, ...] = dataclasses.field(repr=False, compare=False)
@@ -119,7 +112,6 @@ def write(
     found: Iterable[Certificate],
     submitter: str,
     path: store.Path,
-    url: str | None = None,
     note: str | None = None,
 ) -> pathlib.Path:
     """Writes a submission of these certificates and returns its folder.
@@ -130,7 +122,6 @@ def write(
       found: the certificates.
       submitter: who found the weights; the folder is named after them and after its content.
       path: the folder to write into.
-      url: a link to them or their work, http or https.
       note: a sentence about how the weights were found.
 
     Raises:
@@ -149,7 +140,7 @@ def write(
     head = {
         "submission": SUBMISSION,
         "submitter": submitter,
-        **{name: value for name, value in (("url", url), ("note", note)) if value},
+        **({"note": note} if note else {}),
         "certificates": sorted(files),
         "code": {name: certificates.digest(code[name]) for name in sorted(code)},
     }
@@ -219,7 +210,6 @@ def read(path: store.Path) -> Submission:
     return Submission(
         name=path.resolve().name,
         submitter=head["submitter"],
-        url=head.get("url"),
         note=head.get("note"),
         rows=tuple(row for row, _ in counted),
         certificates=tuple(certificate for _, certificate in counted),

@@ -35,7 +35,7 @@ def made(tmp_path_factory):
     """A submission of two certificates."""
     folder = tmp_path_factory.mktemp("submissions")
     found = [drawn(STANDARD, SET), drawn(HEADS, SET, first=7)]
-    return submissions.write(found, "Zoe & Co.", folder, "https://example.org/~zoe", "by chance")
+    return submissions.write(found, "Zoe & Co.", folder, "by chance")
 
 
 @pytest.fixture
@@ -75,7 +75,6 @@ def test_what_is_written_is_read_and_counted(made):
             [certificates.load(made / row["file"]) for row in found.rows[::-1]],
             found.submitter,
             made.parent,
-            found.url,
             found.note,
         )
         == made
@@ -319,18 +318,9 @@ def test_code_has_a_name_that_nothing_imports(copied, name):
     assert "code=" in refused(_with_head(copied, lambda head: head.update(code={name: 64 * "0"})))
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("url", f"{scheme}:alert(1)") for scheme in ("javascript", "data", "file", "HTTPS")),
-        *(("url", url) for url in ("ftp://a.b", "https://", "https://a.b/ c", "//a.b", "a.b", 7)),
-        *(("url", f"https://a.b/{x}") for x in ('"onload=', "<b>", "\n", "\u202e", "x" * 1000)),
-        *(("url", url) for url in ("https://me:pw@a.b", "https://a.b\x00", "https://ä.b")),
-        *(("note", note) for note in ("", "<b>", "=cmd|' /C calc'!A0", "a\x00", "x" * 1001, 7)),
-    ],
-)
-def test_hostile_addresses_and_notes_are_refused(copied, field, value):
-    assert f"{field}=" in refused(_with_head(copied, lambda head: head.update({field: value})))
+@pytest.mark.parametrize("note", ["", "<b>", "=cmd|' /C calc'!A0", "a\x00", "x" * 1001, 7])
+def test_hostile_notes_are_refused(copied, note):
+    assert "note=" in refused(_with_head(copied, lambda head: head.update(note=note)))
 
 
 @pytest.mark.parametrize(

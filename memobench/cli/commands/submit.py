@@ -27,7 +27,6 @@ _LeftOut = dict[str, list[Any]]
 _log = logging.getLogger("memobench")
 
 SUBMITTER = flags.DEFINE_string("submitter", None, "Your name.")
-URL = flags.DEFINE_string("url", None, "A link to you or to your work.")
 NOTE = flags.DEFINE_string("note", None, "A sentence about how the weights were found.")
 ARCHITECTURE = flags.DEFINE_list("architecture", [], "Only weights of these architectures.")
 
@@ -68,7 +67,7 @@ def run(names: list[str]) -> None:
             f"the board; first: {format_command('run board/peak')}"
         )
     folder = check_writable(OUTPUT.value, "output") / "submissions"
-    path = submissions.write(found, SUBMITTER.value, folder, URL.value, NOTE.value)
+    path = submissions.write(found, SUBMITTER.value, folder, NOTE.value)
     print(
         f"{pluralize(len(found), 'certificate')} in {path}. Now add that folder, unchanged, to "
         "results/submissions/ of a fork of memobench and open a pull request."
@@ -133,5 +132,5 @@ def _score(row: dict[str, Any]) -> tuple[float, float]:
 
 
 COMMAND = Command(
-    run, "EXPERIMENT", (SUBMITTER, URL, NOTE, ARCHITECTURE, PRESET, RESULTS, OUTPUT, PLUGIN)
+    run, "EXPERIMENT", (SUBMITTER, NOTE, ARCHITECTURE, PRESET, RESULTS, OUTPUT, PLUGIN)
 )
