@@ -184,14 +184,14 @@ def require_whole(rows: Sequence[Any], provenance: Any) -> None:
         _require_domains(f"row {i}", row, known)
         first = places.setdefault(row["run_id"], i)
         require(first == i, f"row {i} is of the same run as row {first}")
-    require_apart(rows, provenance)
+    _require_apart(rows, provenance)
     for name in PROVENANCE:
         lacks = provenance.get(name) is None and name not in OPTIONAL_PROVENANCE
         require(not lacks, f"its provenance lacks {name}")
     _require_domains("its provenance", provenance, PROVENANCE)
 
 
-def require_apart(rows: Sequence[Mapping[str, Any]], provenance: Mapping[str, Any]) -> None:
+def _require_apart(rows: Sequence[Mapping[str, Any]], provenance: Mapping[str, Any]) -> None:
     """Raises UserError where the provenance has a column that is not its own: one of rows, say.
 
     A row of the table holds both, so one would be taken for the other.

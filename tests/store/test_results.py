@@ -211,15 +211,6 @@ def test_a_shard_of_an_earlier_version_is_named_as_too_old_and_skipped(tmp_path,
     assert f"{path.name}: {said}; none of its rows is read" in verify.verify(tmp_path).errors
 
 
-def test_provenance_that_would_hide_a_measurement_is_not_written(tmp_path):
-    for provenance in ({"accuracy": 1.0}, {"floor": 0.1}, {"mine": 1}):
-        with pytest.raises(UserError, match="its provenance has"):
-            results.write_shard(tmp_path, [_row("a", mine=2)], {**PROVENANCE, **provenance})
-    with pytest.raises(UserError, match="its rows have device"):
-        results.write_shard(tmp_path, [_row("a", device="GPU")], PROVENANCE)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("name", ["pipe", "socket", "link to a pipe", "huge", "loop", "\udcff\n"])
 def test_what_is_no_regular_file_keeps_nobody_waiting(tmp_path, caplog, name):
     folder = tmp_path / "runs"
