@@ -170,19 +170,14 @@ def _by_shape(entries: pd.DataFrame, budget: int) -> dict[Architecture, dict[str
     return {Architecture.from_row(row): row for row in rows}
 
 
-def standard(budget: int, of: str = "families") -> list[Architecture]:
+@functools.cache  # Presets of several experiments ask again and again.
+def standard(budget: int, of: str = "families") -> tuple[Architecture, ...]:
     """The shapes that stand for their families at a budget; empty where none was searched.
 
     Args:
       budget: of parameters.
       of: a key of SHAPES.
     """
-    return [*_standard(budget, of)]
-
-
-@functools.cache
-def _standard(budget: int, of: str) -> tuple[Architecture, ...]:
-    """Made once: presets of several experiments ask again and again."""
     return tuple(_architectures(pd.read_csv(CHOSEN), budget, of))
 
 
