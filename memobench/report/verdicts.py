@@ -12,7 +12,7 @@ from memobench import claims
 from memobench.analysis.statistics import holm
 from memobench.claims.evidence import region_text
 from memobench.report import tables
-from memobench.store.published import QUICK
+from memobench.store.published import QUICK, list_tables
 
 ENDING = "_verdicts.csv"
 
@@ -60,18 +60,12 @@ def write(folder: pathlib.Path) -> str:
 
 
 def read(folder: pathlib.Path) -> dict[tuple[str, str], pd.DataFrame]:
-    """The tables NAME_verdicts.csv below a folder, by experiment and preset.
-
-    Those of a preset that has a folder of its own are in it, the others are of the quick one.
-    """
-    found = {}
-    for path in folder.glob(f"**/*{ENDING}"):
-        if path.parent == folder:  # No experiment's.
-            continue
-        *preset, paper, file = path.relative_to(folder).parts
-        name = f"{paper}/{file.removesuffix(ENDING)}"
-        found[name, "/".join(preset) or QUICK] = pd.read_csv(path, keep_default_na=False)
-    return found
+    """The tables NAME_verdicts.csv below a folder, by experiment and preset."""
+    return {
+        (name, preset): pd.read_csv(path, keep_default_na=False)
+        for name, presets in list_tables(folder, ENDING).items()
+        for preset, path in presets.items()
+    }
 
 
 def page(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:

@@ -78,12 +78,23 @@ def _list_files(preset: str | None) -> pd.DataFrame:
 
 def files() -> dict[str, dict[str, pathlib.Path]]:
     """The published tables of runs: the file of each preset of each experiment."""
-    folder, found = folders.published(), dict[str, dict[str, pathlib.Path]]()
+    folder = folders.published()
     if not folder.is_dir():
         raise UserError(f"{folder} with the published tables is missing; install memobench again")
-    for path in sorted(folder.glob(f"**/*{ENDING}")):
+    return list_tables(folder, ENDING)
+
+
+def list_tables(folder: pathlib.Path, ending: str) -> dict[str, dict[str, pathlib.Path]]:
+    """The tables below a folder whose names end so: the file of each preset of each experiment.
+
+    Those of a preset that has a folder of its own are in it, the others are of the quick one.
+    """
+    found = dict[str, dict[str, pathlib.Path]]()
+    for path in sorted(folder.glob(f"**/*{ending}")):
+        if path.parent == folder:  # No experiment's.
+            continue
         *preset, paper, file = path.relative_to(folder).parts
-        name = f"{paper}/{file.removesuffix(ENDING)}"
+        name = f"{paper}/{file.removesuffix(ending)}"
         found.setdefault(name, {})["/".join(preset) or QUICK] = path
     return found
 
