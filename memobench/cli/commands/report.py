@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 from absl import flags, logging
 
-from memobench.cli.command import OUTPUT, PLUGIN, PRESET, RESULTS, SEEDS, Command, choose
+from memobench.cli.command import (
+    OUTPUT,
+    PLUGIN,
+    PRESET,
+    RESULTS,
+    SEEDS,
+    Command,
+    choose,
+    format_command,
+)
 from memobench.common import folders
 from memobench.common.errors import UserError
 
@@ -43,10 +52,8 @@ def run(names: list[str]) -> None:
             found[experiment.name] = (experiment, rows)
             continue
         missing = f"{RESULTS.value} holds no run of {experiment.name} --preset={PRESET.value}"
-        first = (
-            f"first: memobench run {shlex.join([experiment.name, *files])} --preset={PRESET.value}"
-            + f" --results={shlex.quote(RESULTS.value)}" * RESULTS.present
-        )
+        words = f"run {shlex.join([experiment.name, *files])} --preset={PRESET.value}"
+        first = f"first: {format_command(words)}"
         if len(experiments) == 1:
             raise UserError(f"{missing}; {first}")
         logging.warning("left out: %s; %s", missing, first)
