@@ -96,7 +96,7 @@ def count_standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     Every claim counts once under each variant, by its larger preset, most steps and most seeds. The
     correction is for all statistics that have an interval, also those that it leaves undecided.
     """
-    one_each: dict[tuple[str, str, str], dict[str, Any]] = {}
+    one_each: dict[tuple[str, str, str], dict[Any, Any]] = {}
     for (experiment, _), found in _without_superseded(verdicts).items():
         numbers = found[[*_NUMBERS]].apply(pd.to_numeric, errors="coerce")
         for row in found.assign(**numbers).dropna(subset=["low", "high"]).to_dict("records"):
