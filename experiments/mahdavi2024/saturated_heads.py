@@ -16,13 +16,33 @@ from typing import Any
 import jax
 import numpy as np
 
-from memobench.core.module import Module
+from memobench.core.module import Module, has_attention
+from memobench.core.run import Run
 from memobench.theory import SATURATED_ATTENTION
 
 EXAMPLES_AT_ONCE = 1024
 
 # From what all examples share and an example's number: the module's inputs.
 Example = Callable[[Any, jax.Array], tuple[Any, ...]]
+
+
+def largest_attention(run: Run, variables: Any) -> np.ndarray:
+    """largest_TxH: the largest attention weight of each head of the last layer on each example.
+
+    Args:
+      run: any run whose architecture offers `attention`.
+      variables: its weights, at their true size.
+
+    Raises:
+      ValueError: the architecture has no attention.
+    """
+    module = run.module()
+    if not has_attention(module):
+        raise ValueError(f"{run.architecture.name} has no attention to look at")
+    task = run.task
+    return largest_of_module(
+        module, variables, task.signature().inputs, task.sample(), task.n_examples
+    )
 
 
 def largest_of_module(

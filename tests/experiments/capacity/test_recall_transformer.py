@@ -17,6 +17,7 @@ from memobench.experiments.capacity.own_models import (
     RecallTransformer,
 )
 from memobench.experiments.capacity.own_tasks import FactualRecall
+from memobench.experiments.mahdavi2024 import saturated_heads
 from memobench.methods import training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
@@ -26,7 +27,6 @@ from memobench.planner import packing
 from memobench.runtime import sweep
 from memobench.tasks.associations import Associations
 from tests import small
-from tests.experiments.mahdavi2024.test_saturated_heads import largest_attention
 
 FACTS = FactualRecall(n_subjects=5, n_relations=3, n_answers=4, n_noise=7, context_length=6, seed=2)
 TWENTY = Training(batch_size=16, n_batches=10, epochs=2, trained="memory")
@@ -187,7 +187,7 @@ def test_facts_are_learned_in_unseen_noise_and_rows_say_so():
     )
     found = training.train_one(run)
     params = jax.tree.map(lambda x: x[0], found.variables)
-    assert largest_attention(run, params).shape == (15, 2)
+    assert saturated_heads.largest_attention(run, params).shape == (15, 2)
 
 
 def test_gpt_reads_facts_too():

@@ -14,6 +14,7 @@ from memobench.experiments import EXPERIMENTS
 from memobench.experiments.mahdavi2024 import saturated_heads
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
+from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import AttentionOnly
 from memobench.tasks import labelled_contexts
 from memobench.tasks.associations import Associations
@@ -76,20 +77,12 @@ def _inputs(run):
     return [(jnp.asarray(tokens_S),) for tokens_S in indices]
 
 
-def largest_attention(run, variables):
-    """largest_TxH of a run's last layer on its examples."""
-    task, module = run.task, run.module()
-    return saturated_heads.largest_of_module(
-        module, variables, task.signature().inputs, task.sample(), task.n_examples
-    )
-
-
 @every_run
 def test_the_largest_weights_are_those_of_each_example(run, monkeypatch):
     # Blocks that do not divide the examples: the last one must not count any twice.
     monkeypatch.setattr(saturated_heads, "EXAMPLES_AT_ONCE", 13)
     module, variables = run.module(), _variables(run)
-    largest_TxH = largest_attention(run, variables)
+    largest_TxH = saturated_heads.largest_attention(run, variables)
     assert largest_TxH.shape == (run.task.n_examples, 3)
     attention = jax.jit(lambda *inputs: module.apply(variables, *inputs, method="attention"))
     attention_TxHxN = np.array([attention(*inputs) for inputs in _inputs(run)])
@@ -102,7 +95,7 @@ def test_the_largest_weights_are_those_of_each_example(run, monkeypatch):
 
 @every_run
 def test_heads_that_ask_nothing_look_everywhere(run):
-    largest_TxH = largest_attention(run, _variables(run, query=0))
+    largest_TxH = saturated_heads.largest_attention(run, _variables(run, query=0))
     np.testing.assert_allclose(largest_TxH, 1 / run.task.context_length, atol=1e-6)
     assert saturated_heads.columns(largest_TxH)["saturated"] == 0
 
@@ -110,7 +103,9 @@ def test_heads_that_ask_nothing_look_everywhere(run):
 @every_run
 def test_huge_queries_and_keys_saturate_every_head(run):
     n_examples = run.task.n_examples
-    columns = saturated_heads.columns(largest_attention(run, _variables(run, query=1e4, key=1e4)))
+    columns = saturated_heads.columns(
+        saturated_heads.largest_attention(run, _variables(run, query=1e4, key=1e4))
+    )
     if isinstance(run.task, LabelledContexts):
         assert columns["saturated"] == 1
         assert columns["saturated_by_head"] == [1, 1, 1]
@@ -125,7 +120,7 @@ def test_one_saturated_head_is_that_head():
     query = np.array(variables["params"]["layer0_query"])
     query[1] = 1e4 * np.array(_variables(run)["params"]["layer0_query"][1])
     variables["params"]["layer0_query"] = jnp.asarray(query)
-    columns = saturated_heads.columns(largest_attention(run, variables))
+    columns = saturated_heads.columns(saturated_heads.largest_attention(run, variables))
     assert columns["saturated_by_head"] == [0, 1, 0]
     assert columns["saturated"] == pytest.approx(1 / 3)
     assert columns["examples_by_serving_heads"] == [0, 0, 20, 0]
@@ -137,7 +132,7 @@ def test_a_context_of_one_token_saturates_whatever_the_weights_are():
         architecture=RUNS["shared"].architecture,
         method=SHORT,
     )
-    largest_TxH = largest_attention(run, _variables(run))
+    largest_TxH = saturated_heads.largest_attention(run, _variables(run))
     np.testing.assert_array_equal(largest_TxH, np.ones((7, 3)))
 
 
@@ -159,6 +154,15 @@ def test_what_no_example_shows_is_counted_as_zero():
     columns = saturated_heads.columns(np.full((5, 2), 0.5))
     assert columns["examples_by_serving_heads"] == [0, 0, 5]
     assert columns["saturated_by_head"] == [0, 0]
+
+
+def test_an_architecture_without_attention_has_none():
+    run = Run(
+        task=Associations(vocab_size=4),
+        architecture=SequenceEncoder(d_model=2),
+    )
+    with pytest.raises(ValueError, match="sequence_encoder has no attention"):
+        saturated_heads.largest_attention(run, {})
 
 
 def test_the_picture_is_of_kept_weights_and_its_histogram_of_all_seeds():

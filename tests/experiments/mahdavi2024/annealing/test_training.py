@@ -33,7 +33,6 @@ from tests.experiments.mahdavi2024.annealing.runs import (
     run_of,
     variables_of,
 )
-from tests.experiments.mahdavi2024.test_saturated_heads import largest_attention
 
 # Other outputs, contexts and depth, all of them sizes that padding must carry.
 SCALARS = LabelledContexts(
@@ -157,7 +156,7 @@ def test_the_weights_of_least_loss_are_kept():
         loss_T, correct_T = quick_jit(_each_alone, static_argnums=0)(run.module(), variables, data)
         np.testing.assert_allclose(loss_T.mean(), result.loss_R[i], rtol=1e-5)
         np.testing.assert_allclose(correct_T.mean(), result.accuracy_R[i], atol=1e-6)
-        largest_TxH = largest_attention(run, variables)
+        largest_TxH = saturated_heads.largest_attention(run, variables)
         np.testing.assert_allclose(certificate["largest_attention"], largest_TxH.T, atol=1e-3)
         assert certificate["saturated"] == saturated_heads.columns(largest_TxH)["saturated"]
     assert result.columns[0]["best_step"] < 80
