@@ -17,7 +17,7 @@ from memobench.core.run import Run
 from memobench.experiments.capacity import scaling_claims as claims_of_scaling
 from memobench.methods.optimum import Optimum
 from memobench.models.sequence_encoder import SequenceEncoder
-from memobench.report import capacity, configurations, constructions
+from memobench.report import capacity, constructions
 from memobench.report import experiment as page
 from memobench.store import measures, results, rows
 from memobench.tasks.associations import Associations
@@ -43,8 +43,6 @@ def test_the_page_of_columns_is_the_generated_one():
         claims_of_scaling._RATES,
         capacity.SIZES,
         capacity.CONVENTIONS.values(),
-        configurations.SPECS,
-        configurations.METHOD,
         {*page.CONFIGURATION_COLUMNS} - {"seeds", "diverged"},
         page.MEANS,
         rows._PRESENT,
