@@ -35,10 +35,15 @@ WORKERS = $(if $(PROCESSES),--processes=$(PROCESSES)) $(if $(ON),--on='$(ON)')
 CUDA := $(filter-out 8 9 10 11,$(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1))
 ACCEL ?= $(if $(CUDA),$(if $(filter 12,$(CUDA)),cuda12,cuda13),cpu)
 # A GPU takes more in the same minutes: first all figures of Dana et al. (2025) at the paper's size.
+ifeq ($(filter cpu cuda12 cuda13 tpu,$(ACCEL)),)
+$(error ACCEL must be cpu, cuda12, cuda13 or tpu, got $(ACCEL))
+endif
 ifneq ($(filter cuda%,$(ACCEL)),)
 PRESET ?= bench-gpu
-EXPERIMENTS ?= board/typical
+ifeq ($(origin EXPERIMENTS),undefined)
 PAPER ?= dana2025
+endif
+EXPERIMENTS ?= board/typical
 else
 PRESET ?= bench
 EXPERIMENTS ?= dana2025/heads board/typical

@@ -45,10 +45,10 @@ def spec_columns() -> dict[str, Column]:
         found[family.noun] = OF_RUNS[family.noun]
         found |= family.shared_columns
         owners |= dict.fromkeys(family.shared_columns, f"every {family.noun}")
-        for kind in family.kinds().values():
+        for name_of_kind, kind in family.kinds().items():
             columns = kind.columns()
             for name in columns:
-                mine = f"the {family.noun} {kind.name!r}"
+                mine = f"the {family.noun} {name_of_kind!r}"
                 owners.setdefault(name, mine)
                 # A row has one cell of a name.
                 require(

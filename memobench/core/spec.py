@@ -132,8 +132,17 @@ class Spec:
         for field in fields(type(self)):
             value = getattr(self, field.name)
             if value is not None or not field.optional:
+                value = field.domain.validate(field.name, value)
+                try:
+                    hash(value)  # Specs are keys.
+                except TypeError as error:
+                    raise UserError(
+                        f"{field.name}={short_repr(value)} must be hashable, got a "
+                        f"{type(value).__name__}. Give a tuple, and let its domain take lists, too, as "
+                        "which rows keep them"
+                    ) from error
                 # The one place where a frozen value is written: its fields take their one form.
-                object.__setattr__(self, field.name, field.domain.validate(field.name, value))
+                object.__setattr__(self, field.name, value)
         self.check()
 
     def check(self) -> None:

@@ -122,7 +122,7 @@ def require_device() -> None:
     log.addFilter(hold_back)
     try:
         jax.block_until_ready(jax.device_put(0.0))
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
         raise UserError(
             f"JAX's device must be free and served by its driver, got {in_a_line(error)}. End what "
             "else fills it (see nvidia-smi), update the driver, or set JAX_PLATFORMS=cpu"

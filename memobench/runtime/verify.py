@@ -196,7 +196,8 @@ class _Check:
             if len(counts) > 1:
                 listed = (f"{value} ({n:,} runs)" for value, n in counts.most_common())
                 yield f"{len(counts)} values of {name}: {_abridge(listed)}"
-        for text, run_ids in self._noted.items():
+        for text, of_rows in self._noted.items():
+            run_ids = list(dict.fromkeys(of_rows))
             yield f"{pluralize(len(run_ids), 'run')} {text}: {_abridge(run_ids)}"
         if no_runs := self._files - {f"{x}{certificates.SUFFIX}" for x in self.first}:
             yield (

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import datetime
 import functools
+import json
 import logging
 import math
 import os
@@ -181,7 +182,7 @@ def _shards(pack: Pack, result: PackResult) -> list[tuple[list[dict[str, Any]], 
     shards = [(rows, provenance(pack, result, earlier)) for earlier, rows in by_earlier.items()]
     for rows, about in shards:
         try:
-            require_whole(rows, about)
+            require_whole(json.loads(json.dumps(rows)), about)  # As readers will.
         except UserError as error:
             raise UserError(
                 f"the result of run {rows[0]['run_id']} and those packed with it: {error}; report "

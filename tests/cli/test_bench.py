@@ -135,6 +135,13 @@ ON_GPU = ["dana2025 --preset=paper", "board/typical --preset=bench-gpu"]
             [ON_GPU[0], "board/typical --preset=quick"],
             *("", ""),
         ),
+        # The paper's grid is for those who ask for nothing.
+        (
+            {"nvidia-smi": SMI},
+            ["PRESET=quick", "EXPERIMENTS=dana2025/slopes"],
+            ["dana2025/slopes --preset=quick"],
+            *("", ""),
+        ),
         # From a node without a GPU, for others.
         (
             {},
@@ -270,3 +277,10 @@ def test_published_tables_change_only_when_asked_and_lose_no_run(checkout):
     assert "1 of 3 runs are here" in (folder / "own" / "bench" / "tiny" / "cheap.md").read_text()
     both = command_line(*report, "--publish", "--output=own", cwd=folder)
     assert "--publish writes into results/; leave out --output=own" in both.stderr
+
+
+def test_an_accelerator_that_is_none_is_refused():
+    command = ["make", "--dry-run", "bench", "ACCEL=gpu"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "ACCEL must be cpu, cuda12, cuda13 or tpu, got gpu" in done.stderr

@@ -127,6 +127,7 @@ def test_a_kind_without_a_name_is_told_how_to_give_one():
         (Task, "learning_rate", "the task 'mine_and_yours' and of the method"),
         (Architecture, "learning_rate", "the architecture 'mine_and_yours' and of the method"),
         (Task, "protocol", "the task 'mine_and_yours' and of the method"),
+        (Architecture, "solve", "the architecture 'mine_and_yours' and of the method '\\w+'"),
         (Task, "d_model", "the task 'mine_and_yours' and of the architecture"),
         (Architecture, "vocab_size", "every task and of the architecture 'mine_and_yours'"),
         (Task, "run_id", "all runs and of the task 'mine_and_yours'"),
@@ -137,6 +138,18 @@ def test_a_column_of_two_families_is_refused(base, field, said, make_run):
     kind("mine_and_yours")(type("Mine", (base,), body))
     with pytest.raises(UserError, match=f"{field} is a column of {said}") as error:
         cells(make_run())
+    assert_one_line(error.value)
+
+
+def test_a_value_that_cannot_be_a_key_is_refused():
+    @kind("mine")
+    class Mine(Architecture):
+        widths: list = columns.declare(
+            columns.value_where("a list", lambda x: isinstance(x, list)), "of layers"
+        )
+
+    with pytest.raises(UserError, match=r"widths=\[3, 4\] must be hashable, got a list") as error:
+        Mine(d_model=2, widths=[3, 4])
     assert_one_line(error.value)
 
 

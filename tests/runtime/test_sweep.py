@@ -17,6 +17,7 @@ import memobench
 from memobench.common.errors import RunsFailed, UserError
 from memobench.constructions import making
 from memobench.constructions.dana2025 import Dana2025
+from memobench.core import columns
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods import training
@@ -250,6 +251,25 @@ def test_what_no_reader_accepts_is_not_written_and_not_made_again(make_run, tmp_
     ):
         memobench.run([make_run(method=SHORT)], results=tmp_path, progress=False)
     assert len(made) == 1
+    assert not results.shard_paths(tmp_path)
+
+
+def test_a_value_that_files_keep_otherwise_is_not_written_and_not_made_again(tmp_path):
+    """A tuple is a list in a file, which its domain must take, too."""
+
+    @memobench.kind("of_widths")
+    class OfWidths(AttentionOnly):
+        widths: tuple = columns.declare(
+            columns.value_where("a tuple", lambda x: isinstance(x, tuple)), "w", column="all_widths"
+        )
+
+    run = memobench.Run(
+        task=Associations(vocab_size=5),
+        architecture=OfWidths(d_model=2, d_head=2, n_heads=1, widths=(3, 4)),
+        method=SHORT,
+    )
+    with pytest.raises(RunsFailed, match=r"1 of 1 runs .* has all_widths=\[3, 4\], not a tuple"):
+        memobench.run([run], results=tmp_path, progress=False)
     assert not results.shard_paths(tmp_path)
 
 
