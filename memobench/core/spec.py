@@ -138,8 +138,8 @@ class Spec:
                 except TypeError as error:
                     raise UserError(
                         f"{field.name}={short_repr(value)} must be hashable, got a "
-                        f"{type(value).__name__}. Give a tuple, and let its domain take lists, too, as "
-                        "which rows keep them"
+                        f"{type(value).__name__}. Give a tuple; rows keep it as a list, which its "
+                        "domain must take, too"
                     ) from error
                 # The one place where a frozen value is written: its fields take their one form.
                 object.__setattr__(self, field.name, value)
