@@ -263,8 +263,11 @@ def equal_slopes(group: str) -> Test:
         }
         seeds = min(means.seeds for means in found.values())
         first, last = min(found), max(found)
-        details = f"{group} = {last} over {first}; slopes {_by_heads(found[first])}: " + ", ".join(
-            f"{format_estimate(slope_B, seeds)} at {value}" for value, slope_B in slopes.items()
+        details = (
+            f"{group} = {last} over {first}; slopes {_name_heads(found[first])}: "
+            + ", ".join(
+                f"{format_estimate(slope_B, seeds)} at {value}" for value, slope_B in slopes.items()
+            )
         )
         ratio_B = divide_or(slopes[last], slopes[first], np.inf)
         return conclude([statistic_of("ratio of slopes", ratio_B, STRAIGHT, seeds, details)])
@@ -291,7 +294,7 @@ def _same_heads(groups: dict[Any, Means]) -> dict[Any, Means]:
     }
 
 
-def _by_heads(means: Means) -> str:
+def _name_heads(means: Means) -> str:
     return f"of H = {', '.join(f'{heads:g}' for heads in sorted(set(means.x('n_heads'))))}"
 
 
@@ -330,9 +333,8 @@ def equal_slopes_over_bound(group: str, low: float, high: float) -> Test:
         values = sorted(slopes)
         first_B, last_B = (slopes[value][0] for value in (values[0], values[-1]))
         each = (f"{x}: {format_estimate(slope_B, seeds)}" for x, (slope_B, _) in slopes.items())
-        details = (
-            f"slopes over the bound's {_by_heads(groups[values[0]])} by {group}, {', '.join(each)}"
-        )
+        heads = _name_heads(groups[values[0]])
+        details = f"slopes over the bound's {heads} by {group}, {', '.join(each)}"
         fits = tuple(fit for _, fit in slopes.values())
         ratio_B = divide_or(last_B, first_B, np.inf)
         return conclude([statistic_of("ratio", ratio_B, (low, high), seeds, details, fits)])

@@ -96,23 +96,27 @@ def count_standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     Every claim counts once under each variant, by its larger preset, most steps and most seeds. The
     correction is for all statistics that have an interval, also those that it leaves undecided.
     """
-    one_each: dict[tuple[str, str, str], dict[Any, Any]] = {}
-    for (experiment, _), found in _without_superseded(verdicts).items():
-        numbers = found[[*_NUMBERS]].apply(pd.to_numeric, errors="coerce")
-        for row in found.assign(**numbers).dropna(subset=["low", "high"]).to_dict("records"):
-            key = (experiment, row["claim"], row["variant"])
-            if key not in one_each or _weight(row) > _weight(one_each[key]):
-                one_each[key] = row
-    counted = [row for row in one_each.values() if row["verdict"] != claims.NOT_TESTED]
-    n_undecided = sum(row["verdict"] == claims.UNDECIDED for row in counted)
+    tables_of = [
+        found.assign(experiment=experiment)
+        for (experiment, _), found in _without_superseded(verdicts).items()
+        if len(found)
+    ]
+    if not tables_of:
+        return ""
+    rows = pd.concat(tables_of, ignore_index=True)
+    numbers = rows[[*_NUMBERS]].apply(pd.to_numeric, errors="coerce")
+    rows = rows.assign(**numbers).dropna(subset=["low", "high"])
+    most_first = rows.sort_values(["steps", "seeds"], ascending=False, kind="stable")
+    one_each = most_first.drop_duplicates(["experiment", "claim", "variant"])
+    one_each = one_each[one_each["verdict"] != claims.NOT_TESTED]
+    decided: list[Any] = one_each[one_each["verdict"] != claims.UNDECIDED].to_dict("records")
     p_values = [
-        claims.p_value(row["estimate"], row["low"], row["high"], (row["least"], row["most"]), seeds)
-        for row in counted
-        if row["verdict"] != claims.UNDECIDED and (seeds := row["seeds"])
+        claims.p_value(row["estimate"], row["low"], row["high"], _region(row), row["seeds"])
+        for row in decided
     ]
     if not p_values:
         return ""
-    standing = holm([*p_values, *[1.0] * n_undecided])
+    standing = holm([*p_values, *[1.0] * (len(one_each) - len(decided))])
     return (
         f"With every claim counted once under each variant, at the most steps, {len(standing):,} "
         f"verdicts have intervals; {len(p_values):,} are decided by them, and {sum(standing):,} "
@@ -120,8 +124,8 @@ def count_standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     )
 
 
-def _weight(row: Mapping[Any, Any]) -> tuple[float, float]:
-    return row["steps"], row["seeds"]
+def _region(row: Mapping[str, Any]) -> tuple[float, float]:
+    return row["least"], row["most"]
 
 
 def _without_superseded(
