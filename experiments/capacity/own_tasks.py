@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from memobench import theory
 from memobench.common.errors import require
 from memobench.core.columns import integer
 from memobench.core.spec import kind
@@ -32,6 +33,7 @@ class FactualRecall(TokenTask):
     (24, 12, 2)
     """
 
+    theorems: ClassVar[dict] = {theory.COUNTING: theory.always}
     in_blocks: ClassVar[bool] = True
     always_listed: ClassVar[bool] = True
     is_fresh: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Faults of a user's optimiser, which must leave padding alone, found before anything trains.
+"""Faults of a user's optimiser, which must go down and leave padding alone, told before training.
 
 Weights of unlike sizes are padded with zeros and packed. An optimiser that centres gradients, say,
 or takes the norm of a matrix by its padded size, would step elsewhere in a pack than alone.
@@ -27,7 +27,7 @@ _STEPS, _RATE, _OFF = 3, 0.03, 1e-4
 
 
 def require_sound(optimizers: Iterable[Optimizer]) -> None:
-    """Raises UserError for the first optimiser whose steps depend on padding.
+    """Raises UserError for the first optimiser whose steps go uphill or depend on padding.
 
     Each is checked once. Those of memobench itself are checked by its tests.
     """
@@ -41,31 +41,45 @@ def require_sound(optimizers: Iterable[Optimizer]) -> None:
                 f"optimizer {optimizer.name}: transform gives {type(made).__name__!r}, not an "
                 "optax transformation; return one, such as optax.scale_by_adam()",
             )
-            require(
-                _steps_alike(optimizer),
-                f"optimizer {optimizer.name}: its steps of weights that are padded with zeros are "
-                "others than alone; act entry by entry, or take true shapes from of_shapes",
-            )
+            fault = _find_fault(optimizer)
+            require(not fault, f"optimizer {optimizer.name}: {fault}")
         _SOUND.add(optimizer)
 
 
 _SOUND: set[Optimizer] = set()
 
 
-def _steps_alike(optimizer: Optimizer) -> bool:
+def _find_fault(optimizer: Optimizer) -> str:
+    """What is wrong with an optimiser's steps, in a line; empty where nothing is."""
     random = np.random.default_rng(0)
     weights, slopes = (
         {name: random.normal(size=true).astype(np.float32) for name, (true, _) in _SHAPES.items()}
         for _ in range(2)
     )
-    larger = {name: np.zeros(padded, np.float32) for name, (_, padded) in _SHAPES.items()}
+    zeros, larger = (
+        {name: np.zeros(shapes[i], np.float32) for name, shapes in _SHAPES.items()} for i in (0, 1)
+    )
     of_shapes = optimizer.of_shapes(weights)
     alone = _take_steps(optimizer, weights, slopes, of_shapes)
+    if not all(np.isfinite(x).all() for x in alone.values()):
+        return "its steps are not finite numbers"
     padded = _take_steps(optimizer, pad_to(weights, larger), pad_to(slopes, larger), of_shapes)
-    return all(
+    if not all(
         np.allclose(padded[name], x, rtol=_OFF, atol=_OFF * _RATE)
         for name, x in pad_to(alone, larger).items()
-    )
+    ):
+        return (
+            "its steps of weights that are padded with zeros are others than alone; act entry by "
+            "entry, or take true shapes from of_shapes"
+        )
+    # From zero a decay of weights changes little.
+    reached = _take_steps(optimizer, zeros, slopes, of_shapes)
+    if sum(np.sum(x * slopes[name]) for name, x in reached.items()) > 0:
+        return (
+            "its steps go up the gradient; transform gives what is subtracted, without rate and "
+            "sign: optax.scale_by_adam(), say, where optax.adam(1.0) has both"
+        )
+    return ""
 
 
 def _take_steps(optimizer: Optimizer, weights: Any, slopes: Any, of_shapes: Any) -> Any:

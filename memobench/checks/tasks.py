@@ -3,6 +3,7 @@
 Its instance is drawn twice: a task is what its seed says, the same on every machine and day.
 """
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,6 +30,8 @@ def require_sound(tasks: Iterable[Task]) -> None:
 
 
 _SOUND: set[Task] = set()
+# What is not a number differs from no drawing of its own seed; the task's own faults tell of it.
+_is_equal = functools.partial(np.array_equal, equal_nan=True)
 
 
 def faults(task: Task) -> Iterable[str]:
@@ -37,7 +40,7 @@ def faults(task: Task) -> Iterable[str]:
     if _shapes(first) != _shapes(task.shapes()):
         given, declared = _describe(first), _describe(task.shapes())
         yield f"sample gives {given} and shapes {declared}; make them agree"
-    elif not all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(second))):
+    elif not all(map(_is_equal, jax.tree.leaves(first), jax.tree.leaves(second))):
         yield "its seed draws another instance each time; draw from the key or seed given alone"
     else:
         yield from task.faults(first)

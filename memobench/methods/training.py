@@ -59,10 +59,10 @@ class Training(TrainedMethod):
     facts are drawn anew at every step, with their noise. `passes` differs in the training set: it
     holds every example equally often, so that an epoch is a whole number of passes over them all.
     `exact` takes the gradient of the true objective over all examples at every step and has no
-    batches: `batch_size` is None. The learning rate is constant within an epoch and falls, or
-    rises, over epochs from `learning_rate` to `final_learning_rate`, reached after the last, as
-    `schedule` says. With equal rates it is constant, and so it is in a single epoch, which never
-    leaves `learning_rate`. `warmup` comes first.
+    batches: `batch_size` is None. The learning rate is constant within an epoch and falls over
+    epochs from `learning_rate` to `final_learning_rate`, reached after the last, as `schedule`
+    says. With equal rates it is constant, and so it is in a single epoch, which never leaves
+    `learning_rate`. `warmup` comes first.
     Weights start out random, or as the construction `start` makes them. All of them are trained, or
     those that `trained` names: `read_out`, by which the logits are linear in what attention and MLP
     offer, all but the queries and keys of attention, or the `memory`: all but token embeddings and
@@ -148,6 +148,11 @@ class Training(TrainedMethod):
         self.schedule.check_epochs(self.epochs)
 
     def _check_rates(self) -> None:
+        require(
+            self.epochs == 1 or self.learning_rate >= self.final_learning_rate,
+            f"learning_rate={self.learning_rate:g} is below final_learning_rate="
+            f"{self.final_learning_rate:g}; lower final_learning_rate too, or give a warmup",
+        )
         still = self.learning_rate == self.final_learning_rate
         require(
             self.schedule == LinearSchedule() or not still,

@@ -63,7 +63,7 @@ def compare_learned_sets(table: pd.DataFrame) -> str:
     whose = "the narrow heads'" if all(x.side[1] == "narrow" for x in best) else "attention's"
     return (
         f"Half {whose} trainings learn to 99% sets {format_range(over)} times the MLP's "
-        f"(up to {measured[-1].budget:,})."
+        f"(to {measured[-1].budget:,})."
     )
 
 

@@ -112,7 +112,7 @@ def answer(found: pd.DataFrame) -> str:
     order = _in_brackets(*_tell_exceptions(best, first, others))
     is_narrow = all(rows[_ATTENTION]["heads"] == "narrow" for rows in best.values())
     form = "with narrow heads" if is_narrow else "by its best form"
-    than = "either" if first == _BOTH else " or ".join(NAMES[side] for side in others)
+    than = "either alone" if first == _BOTH else " or ".join(NAMES[side] for side in others)
     return (
         f"{name[0].upper()}{name[1:]} memorizes more than {than}{order}: {bits} bits per parameter "
         f"{name_budgets([*best])}, at best set sizes, after {last[_MLP]['steps']:,} full-batch "

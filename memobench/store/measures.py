@@ -117,9 +117,10 @@ def _value(name: str, each: Measure, *arguments: Any) -> Any:
 
 
 def require_sound(runs: Iterable[Any]) -> None:
-    """Raises UserError for the first measure that raises anything, tried on initial weights.
+    """Raises UserError for the first measure that raises anything or gives no number.
 
-    One run of each kind of task is tried.
+    It is tried on initial weights, of one run of each kind of task; its domain is that of trained
+    ones.
     """
     for run in {type(run.task): run for run in runs if measures_of(run.task)}.values():
         module, data = run.module(), run.task.sample()
@@ -127,7 +128,11 @@ def require_sound(runs: Iterable[Any]) -> None:
         variables = models.init_on_host(module, run.task.context_length, key)
         outputs_TxC = outputs(run.task, module, variables, data)
         for name, each in measures_of(run.task).items():
-            _value(name, each, run.task, data, outputs_TxC)
+            value = _value(name, each, run.task, data, outputs_TxC)
+            require(
+                isinstance(value, int | float),
+                f"measure {name} gives {short_repr(value)}, not a number; return one",
+            )
 
 
 def to_scalar(value: Any) -> Any:

@@ -18,7 +18,10 @@ from memobench.tasks.tokens import Array, SampledTask
 class Associations(SampledTask):
     """One next token follows each of T = `n_examples` sequences of tokens."""
 
-    theorems: ClassVar[dict] = {theory.PROPOSITION_3: theory.always}
+    theorems: ClassVar[dict] = {
+        theory.PROPOSITION_3: theory.always,
+        theory.COUNTING: theory.always,
+    }
 
     def sample_next(self, key: jax.Array) -> tuple[Array, Array]:
         """The next token of every sequence, int32 (T, 1), and its probability, 1."""

@@ -4,12 +4,13 @@ Dana, Pydi & Chevaleyre (2025), section on the distribution task: d_KL(pi, T) is
 prior of KL(pi(.|t) || softmax T(t)).
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from memobench import theory
 from memobench.common.errors import require
 from memobench.core.columns import choice, integer, number
 from memobench.core.spec import kind
@@ -23,6 +24,8 @@ class Distributions(SampledTask):
     `uniform`; `power_law`, proportional to rank ** -conditional_parameter; `dirichlet`, symmetric
     with that concentration. Sequences and their frequencies are sampled as those of `Associations`.
     """
+
+    theorems: ClassVar[dict] = {theory.COUNTING: theory.always}
 
     conditional: str = choice(
         "how probabilities of next tokens fall", "uniform", "power_law", "dirichlet"

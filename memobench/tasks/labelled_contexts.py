@@ -61,6 +61,7 @@ class LabelledContexts(Task):
     constructible: ClassVar[bool] = True
     theorems: ClassVar[dict] = {
         theory.THEOREM_1: theory.always,
+        theory.COUNTING: theory.always,
         theory.RANK_OF_WEIGHTS: lambda sizes: sizes["contexts"] == "shared",
     }
     vocab_size: ClassVar[int | None] = None

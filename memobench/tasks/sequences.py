@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from memobench import theory
 from memobench.core.columns import integer
 from memobench.core.spec import kind
 from memobench.tasks.tokens import Array, TokenTask
@@ -22,6 +23,7 @@ from memobench.tasks.tokens import Array, TokenTask
 class Sequences(TokenTask):
     """Every token of `n_sequences` random sequences is predicted from those before it."""
 
+    theorems: ClassVar[dict] = {theory.COUNTING: theory.always}
     question: ClassVar[str] = "every token"
     in_blocks: ClassVar[bool] = True
     always_listed: ClassVar[bool] = True

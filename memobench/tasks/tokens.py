@@ -223,7 +223,9 @@ class TokenTask(Task):
             ("sample_next", next_TxK, self.n_outputs),
             ("sample_sequences", tokens_TxS, self.vocab_size),
         ):
-            if x.size and not 0 <= x.min() <= x.max() < most:
+            if not np.issubdtype(x.dtype, np.integer):
+                yield f"{name} gives tokens of {x.dtype}; return those of int32"
+            elif x.size and not 0 <= x.min() <= x.max() < most:
                 given = f"{name} gives tokens {x.min()} to {x.max()}"
                 yield f"{given}; return those from 0 to {most - 1}"
         if probability_TxK.min() < 0 or not np.allclose(probability_TxK.sum(-1), 1, atol=1e-5):

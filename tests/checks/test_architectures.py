@@ -1,6 +1,7 @@
 """What is wrong with an architecture is said before anything trains."""
 
 import itertools
+import math
 import pathlib
 import re
 from typing import Any
@@ -428,10 +429,14 @@ class Drawn(Associations):
         next_Tx1, one_Tx1 = super().sample_next(key)
         if self.fault == "token":
             next_Tx1 += self.vocab_size
+        if self.fault == "float":
+            next_Tx1 = next_Tx1.astype("float32")
         if self.fault == "shape":
             next_Tx1 = next_Tx1[:, 0]
         if self.fault == "probability":
             one_Tx1 *= 2
+        if self.fault == "nan":
+            one_Tx1 *= math.nan
         if self.fault == "seed":
             next_Tx1 += next(NUMBERS) % 2
             next_Tx1 %= self.vocab_size
@@ -447,6 +452,8 @@ class Drawn(Associations):
 
 TASK_FAULTS = {
     "token": "sample_next gives tokens [67] to 11; return those from 0 to 5",
+    "float": "sample_next gives tokens of float32; return those of int32",
+    "nan": "the probabilities that sample_next gives do not sum to 1",
     "shape": r"sample_next gives shapes \(36,\) and \(36, 1\); return \(36, K\) twice",
     "probability": "the probabilities that sample_next gives do not sum to 1",
     "raises": f"its code raises LookupError: nothing follows {_line('raises', 'self.fault')}",

@@ -153,6 +153,10 @@ def test_a_run_takes_specs_of_its_families_only(part, value, make_run):
         (lambda: Run(task=Associations()), "Run: architecture is missing; give architecture a"),
         (lambda: Training(protocol="exakt"), "protocol='exakt' is not one of published, passes"),
         (lambda: Training(protocol="exact"), "batch_size must be None"),
+        (
+            lambda: Training(learning_rate=1e-4),
+            "learning_rate=0.0001 is below final_learning_rate",
+        ),
         (lambda: Training(batch_size=None), "batch_size=None is not an integer >= 1"),
         (lambda: Adam(b1=1), "b1=1.0 never forgets"),
         (lambda: Task.get_kind("poems"), "task='poems' is unknown; choose one of associations, "),

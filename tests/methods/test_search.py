@@ -36,7 +36,7 @@ PUBLISHED = dataclasses.replace(EXACT, protocol="published", batch_size=8)
 QUICK = {"xla_backend_optimization_level": 0}
 
 # Sizes, families, seeds, learning rates and numbers of sequences that one program must hold.
-OTHER_RATE = dataclasses.replace(SEARCH, training=dataclasses.replace(EXACT, learning_rate=0.03))
+OTHER_RATE = dataclasses.replace(SEARCH, training=dataclasses.replace(EXACT, learning_rate=0.06))
 MIX = (
     run_of(n=36, seed=50),
     run_of("mlp", n=33, seed=51, d_model=2, d_head=2, n_heads=3, d_mlp=3, method=OTHER_RATE),

@@ -122,7 +122,7 @@ def test_fine_tuning_betters_the_construction():
     [
         # Adam moves what has next to no gradient as rounding tells, and constructed weights are
         # large: at a small rate that is little.
-        {"start": NEAREST, "learning_rate": 1e-4},
+        {"start": NEAREST, "learning_rate": 1e-4, "final_learning_rate": 1e-5},
         {"start": FEATURES, "trained": "read_out"},
         {"trained": "read_out"},
     ],

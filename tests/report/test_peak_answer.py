@@ -39,9 +39,9 @@ def test_the_answer_says_where_an_order_is_undecided(peaks):
     said = peak_answer.answer(peaks)
     assert said.startswith("In one layer, with heads narrower than the model, attention + MLP ")
     assert " from 256 to 8,192 parameters, " in said
-    assert "attention + MLP memorizes more than either (undecided at 256): " in said
+    assert "attention + MLP memorizes more than either alone (undecided at 256): " in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention + MLP", 1.2))
-    assert "attention + MLP memorizes more than either: " in clear
+    assert "attention + MLP memorizes more than either alone: " in clear
     assert "times the MLP's bits (on as many pairs as parameters " in said
     last = (peaks["side"] == "attention alone") & (peaks["budget"] == 8192)
     near = peak_answer.answer(with_bits(peaks, last, 0.97))
@@ -51,7 +51,7 @@ def test_the_answer_says_where_an_order_is_undecided(peaks):
 def test_the_answer_says_where_the_first_at_the_largest_budget_knows_less(peaks):
     both = peaks["side"] == "attention + MLP"
     behind = peak_answer.answer(with_bits(peaks, both & (peaks["budget"] == 512), 0.5))
-    assert "memorizes more than either (undecided at 256; less at 512): " in behind
+    assert "memorizes more than either alone (undecided at 256; less at 512): " in behind
 
 
 def test_the_answer_is_of_the_budgets_and_forms_that_there_are(peaks):
@@ -71,7 +71,7 @@ def test_another_side_may_know_the_most(peaks):
     )
     deep = peak_answer.answer(peaks.assign(n_layers=2))
     assert deep.startswith("With heads narrower than the model, attention + MLP ")
-    assert "memorizes more than either (undecided at 256): " in deep
+    assert "memorizes more than either alone (undecided at 256): " in deep
 
 
 def test_the_table_has_a_row_for_each_budget_and_marks_edges(peaks):

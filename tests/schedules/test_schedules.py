@@ -78,9 +78,9 @@ def test_lanes_of_all_schedules_have_the_rates_that_each_has_alone():
 
 
 def test_schedules_of_a_pack_are_data():
-    """Two epochs of a warm-up over the first are those of a rate that rises linearly."""
-    linear = Training(n_batches=2, epochs=2, learning_rate=0.1, final_learning_rate=0.3).exact()
-    warm = linear.replace(learning_rate=0.2, final_learning_rate=0.0, warmup=0.5)
+    """A line and half a cosine agree at the start and midway, the only rates of two epochs."""
+    linear = Training(n_batches=2, epochs=2, learning_rate=0.3, final_learning_rate=0.1).exact()
+    cosine = linear.replace(schedule=CosineSchedule())
     architecture = AttentionOnly(d_model=3, d_head=3)
     longer = linear.replace(epochs=3)
     stable = longer.replace(schedule=WSDSchedule(decay_share=0.5))
@@ -89,7 +89,7 @@ def test_schedules_of_a_pack_are_data():
             Run(task=Associations(vocab_size=5), architecture=architecture, method=method)
             for method in pair
         ]
-        for pair in ((linear, warm), (longer, stable))
+        for pair in ((linear, cosine), (longer, stable))
     ]
     equal, other = (small.train(packing.make_pack(pair)).step_loss_RxL for pair in pairs)
     np.testing.assert_array_equal(*equal)

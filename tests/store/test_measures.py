@@ -178,6 +178,17 @@ def test_a_measure_that_raises_costs_nothing(tmp_path, caplog):
     assert "stay empty: ratio=nan is not" in caplog.text
 
 
+@pytest.mark.parametrize("value", ["high", None, np.zeros(3)])
+def test_a_measure_of_no_number_is_told_before_training(tmp_path, value):
+    @measures.measure("nothing", Associations)
+    def odd(task, data, output_TxC):
+        return value
+
+    with pytest.raises(UserError, match=r"^measure odd gives .*, not a number; return one"):
+        memobench.run(_runs(), tmp_path, progress=False)
+    assert not list(tmp_path.glob("*.json"))
+
+
 def test_a_value_that_the_column_forbids_is_told():
     @measures.measure("half of nothing", Associations, domain=float_between(0, 1))
     def half(task, data, output_TxC):

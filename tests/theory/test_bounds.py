@@ -285,6 +285,13 @@ def test_a_row_beyond_a_limit_is_told_with_run_and_limit(table, row, limit, valu
     theorems.check(_with(table, row, **{name: value - (2e-5 if name == "certified_floor" else 1)}))
 
 
+def test_labels_by_a_rule_are_not_limited_by_the_number_of_weights(table):
+    ruled = _with(table, TRAINED, bits=1e9)
+    # A user's task, whose kind names no theorem, or one of memobench without random labels.
+    ruled.loc[TRAINED, "task"] = "bijection"
+    theorems.check(ruled)
+
+
 def test_fewer_bits_a_weight_leave_less_room(table):
     bits = 16.0 * table.loc[INT4, "n_params"]
     for row in (TRAINED, CONSTRUCTED, NEAREST, OPTIMUM):
