@@ -52,7 +52,9 @@ def main() -> None:
         print(
             f"\nmemobench: {str(error) or 'interrupted; the same command resumes'}", file=sys.stderr
         )
-        sys.exit(130)
+        sys.stdout.flush()
+        # A thread of XLA that still compiles would abort an end by way of the interpreter.
+        os._exit(130)
 
 
 def _escape_output() -> None:
