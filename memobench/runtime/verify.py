@@ -79,6 +79,7 @@ def verify(folder: results.Path, recompute: bool = False) -> Report:
     folder = results.require_folder(folder, "name one of shards")
     check = _Check(folder, recompute)
     n_shards = sum(check.check_file(path) for path in results.shard_paths(folder))
+    check.check_digests()
     check.check_theory()
     notes = tuple(check.list_notes())
     n_runs, n_checked = len(check.first), len(check.first.keys() & check.with_weights)
@@ -102,6 +103,9 @@ class _Check:
         self.first: dict[str, tuple[str, _Row]] = {}
         # Runs with weights that are here, or can be made again.
         self.with_weights: set[str] = set()
+        # Of rows whose digest is not that of the kept file, a line for each run; runs of others.
+        self._unlike: dict[str, str] = {}
+        self._alike: set[str] = set()
         self._rows: list[dict[str, Any]] = []
         self._lists = set(rows.lists())
         self._files: set[str] = set()
@@ -144,7 +148,7 @@ class _Check:
             with self._catch_errors(place):
                 _check_model(run, row)
             with self._catch_errors(place):
-                self._check_file_of_weights(run, row)
+                self._check_file_of_weights(place, run, row)
             if run.method.cost(run).closed_form:
                 self.with_weights.add(run.run_id)
                 if self._recompute and place == before:
@@ -158,8 +162,8 @@ class _Check:
         except Exception as error:
             self.errors.append(f"{place}: {in_a_line(error)}")
 
-    def _check_file_of_weights(self, run: Run, row: _Row) -> None:
-        """Raises UserError where the file of a run's weights is not the one that its row names."""
+    def _check_file_of_weights(self, place: str, run: Run, row: _Row) -> None:
+        """Raises UserError where the file of a run's weights holds others than its row's."""
         path = results.weights_path(self._folder, run.run_id)
         if path.name not in self._files:
             if row["weights_digest"] is not None:
@@ -169,11 +173,13 @@ class _Check:
             return
         certificate, digest = certificates.read(path)
         self.with_weights.add(run.run_id)
-        require(
-            digest == row["weights_digest"],
-            f"weights_digest={short_repr(row['weights_digest'])} is not that of {path.name}, "
-            f"{digest!r}: the row or the file was changed; delete the wrong one",
-        )
+        if digest == row["weights_digest"]:
+            self._alike.add(run.run_id)
+        else:
+            self._unlike[run.run_id] = (
+                f"{place}: weights_digest={short_repr(row['weights_digest'])} is not that of "
+                f"{path.name}, {digest!r}: the row or the file was changed; delete the wrong one"
+            )
         require(
             certificate.task in run.method.tasks(run)
             and certificate.architecture == run.architecture
@@ -182,6 +188,17 @@ class _Check:
         )
         if self._recompute:
             check_weights(run, row, counting.count(certificate, ["float32"]))
+
+    def check_digests(self) -> None:
+        """Compares digests of weights, once all rows of a run are known: its file is one row's.
+
+        Two machines that trained the same run round otherwise.
+        """
+        for run_id, line in self._unlike.items():
+            if run_id in self._alike:
+                self._noted["of which another row's weights are kept"].append(run_id)
+            else:
+                self.errors.append(line)
 
     def check_theory(self) -> None:
         """Compares all rows with theorems and with certified optima, whichever shard has these."""
