@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from memobench.common.errors import UserError
+from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.cells import from_cells
 from memobench.core.spec import SPEC_VERSION
 from memobench.core.task import Task
+from memobench.engine import initializing
 from memobench.experiment import Experiment
 from memobench.report.figure import Figure
 from memobench.runtime import verify
@@ -42,6 +44,13 @@ def make(kind, values):
     """A spec of a kind with those of the values that it has a field for."""
     names = {field.name for field in dataclasses.fields(kind)}
     return kind(**{name: x for name, x in values.items() if name in names})
+
+
+def init_pack(pack):
+    """Initial variables of every run of a pack, padded and stacked: axis R."""
+    target = models.shapes(pack.module, pack.runs[0].task.context_length)
+    drawn = (initializing.init_run(run) for run in pack.runs)
+    return models.stack(models.pad_to(each, target) for each in drawn)
 
 
 def experiment(name, runs, **fields):

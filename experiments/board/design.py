@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
+from memobench.analysis import statistics
 from memobench.board import capacity_summary, families
 from memobench.common.notation import enumerate_words, pluralize
 from memobench.core import module as models
@@ -194,6 +195,8 @@ COMPARED = {
 }
 # Ratios that the figure's axis is marked with.
 _TICKS = (0.6, 0.7, 0.8, 1, 1.2, 1.4, 1.6, 1.8)
+# Of points of choices that may not matter.
+_PALE = 0.25
 _SETTING = ["heads", "d_model", "d_head", "n_heads", "d_mlp", "load", "learning_rate"]
 # Of the two whole widths beside a scaled one, those that count, and how pandas finds them.
 WIDTHS: dict[str, Any] = {"the lower": "min", "the upper": "max", "both": ""}
@@ -355,6 +358,16 @@ def effects(log_ratio: pd.DataFrame, of: str) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def _matters(found: pd.DataFrame) -> np.ndarray:
+    """The mask of rows of `effects` that are of all designs, or of a choice that matters.
+
+    Its levels have unequal ratios by Holm's test of all choices of the family.
+    """
+    p_values = found.dropna(subset=["p_value"]).groupby("choice")["p_value"].first()
+    chosen = set(p_values.index[statistics.holm(list(p_values))]) | {found["choice"].iloc[0]}
+    return found["choice"].isin(chosen).to_numpy()
+
+
 def _contrasts(level_C: pd.Series, levels: list[Any]) -> np.ndarray:
     """Columns, one less than levels, whose effects add up to 0."""
     is_level_CxL = level_C.to_numpy()[:, None] == np.array(levels, object)[None]
@@ -383,7 +396,7 @@ class Effects(Drawing):
     """The ratio to the MLP at every level of every choice, a panel for each budget."""
 
     def draw(self, experiment: Experiment, preset: str, table: pd.DataFrame) -> "Figure":
-        """See `Drawing`; pale points are single designs."""
+        """See `Drawing`; pale are choices whose levels may be equal."""
         from matplotlib.ticker import FixedLocator
 
         by_budget = split_budgets(ratios(table))
@@ -398,11 +411,19 @@ class Effects(Drawing):
                 y = np.arange(len(found)) + 0.22 * (offset - 1)
                 single = np.exp(log_ratio[name].dropna())
                 axis.plot(single, np.full(len(single), y[0]), "|", color=style.color, alpha=0.5)
-                middle = found["ratio"]
+                middle, matters = found["ratio"], _matters(found)
                 arms = np.stack([middle - found["ratio_low"], found["ratio_high"] - middle])
-                axis.errorbar(
-                    middle, y, xerr=arms, linestyle="", **style.for_points(), capsize=2, label=name
-                )
+                for of, alpha in ((matters, 1.0), (~matters, _PALE)):
+                    axis.errorbar(
+                        middle[of],
+                        y[of],
+                        xerr=arms[:, of],
+                        linestyle="",
+                        **style.for_points(),
+                        capsize=2,
+                        alpha=alpha,
+                        label=name if alpha == 1 else None,
+                    )
                 labels = [_level_name(x) for x in found.itertuples()]
             axis.set_yticks(range(len(labels)), labels)
             axis.axvline(1, color="black", linewidth=1)
@@ -415,7 +436,10 @@ class Effects(Drawing):
             axis.invert_yaxis()
         if by_budget:
             figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        figure.suptitle(f"{experiment.title}; small ticks are single designs")
+        figure.suptitle(
+            f"{experiment.title}: small ticks are single designs,\n"
+            "pale points are of choices that may not matter (Holm's test of a family's six)"
+        )
         return figure
 
     def answer(self, table: pd.DataFrame) -> str:
@@ -508,9 +532,9 @@ def headline(table: pd.DataFrame) -> str:
         for each in zip(*every, strict=True)
     )
     return (
-        f"In {designs} other designs at {budgets} attention alone averages {ratio} (by widths "
-        f"{among}; singly {single.min():.2f} to {single.max():.2f}, spread {spread_of}%, by chance "
-        f"{chance}%), "
+        f"In {designs} other designs at {budgets} attention alone averages {ratio} times the MLP's "
+        f"bits (other widths {among}), singly {single.min():.2f} to {single.max():.2f} "
+        f"(spread {spread_of}%, by chance {chance}%), "
         f"attention + MLP {both}{_tell_lead(by_budget)}."
     )
 

@@ -171,7 +171,7 @@ class Finalists(Drawing):
             return []
         # With so few sizes and rates nearly all are ends.
         shown = format_peaks(found.assign(edge_of_sizes=False, edge_of_rates=False))
-        shown = shown.drop(columns=["rank", "bits / parameter of a set as large as the budget"])
+        shown = shown.drop(columns=["bits / parameter of a set as large as the budget"])
         shown.insert(1, "place", found["place"].map(str))
         shown.insert(3, "on the board", ["yes" if stands else "" for stands in found["stands"]])
         return [

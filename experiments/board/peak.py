@@ -46,6 +46,8 @@ PRESETS = {
 }
 # Panels of a row of the figure, and families in it.
 _COLUMNS, _DRAWN = 3, 6
+# Fewest entries of a budget for which ranks are simulated (docs/intervals.md).
+_RANKED = 6
 # At which all other families of the board are measured as well.
 ENTRIES = (256, 512, 1024, 2048)
 
@@ -134,6 +136,13 @@ class Peaks(Drawing):
         rates = " or ".join(", ".join(f"{rate:g}" for rate in each) for each in tried)
         lines, names = ratios(found), set(found["name"])
         left_out = names - {*select_drawn(found)["name"]}
+        shown, has_ranks = (
+            format_peaks(found),
+            bool(found.groupby("budget").size().min() >= _RANKED),
+        )
+        if has_ranks:
+            ranks = [board.COLUMNS["rank"].text(row) for row in found.to_dict("records")]
+            shown.insert(1, "rank", ranks)
         return [
             *(
                 ["## Attention alone and MLP at the peak", "\n".join(f"- {x}" for x in lines)]
@@ -147,11 +156,13 @@ class Peaks(Drawing):
             "choice; it does not cover the choice of shapes or of steps. *Edge*: the best set size "
             "or learning rate is the lowest or highest of those tried; with one beyond, the entry "
             f"might know more{_tell_all_pairs(found)}. *Failed* trainings know less than "
-            f"{FAILING:.0%} of their median; they count. Entries that cannot be told apart share a "
-            "range of ranks; the board, with more entries, tells fewer apart."
+            f"{FAILING:.0%} of their median; they count."
+            + " Entries that cannot be told apart share a range of ranks; the board, with more "
+            "entries, tells fewer apart."
+            * has_ranks
             + f" The figure has {len(names - left_out)} families, those that know the most of all "
             "that were measured at every budget." * bool(left_out),
-            tables.markdown(format_peaks(found), {}),
+            tables.markdown(shown, {}),
         ]
 
 
@@ -207,7 +218,7 @@ def forms(found: pd.DataFrame) -> str:
     """A Markdown table of the best form of each side at the largest budget, and of wide heads."""
     budget, best = max(find_best(found).items())
     rows = pd.DataFrame(best.values()).sort_values("bits", ascending=False)
-    shown = format_peaks(rows).drop(columns=["budget", "rank", "failed"])
+    shown = format_peaks(rows).drop(columns=["budget", "failed"])
     return tables.markdown(shown.rename(columns={"entry": f"{budget:,} parameters"}), {})
 
 
@@ -217,7 +228,6 @@ def format_peaks(found: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "budget": [f"{row['budget']:,}" for row in rows],
-            "rank": [board.COLUMNS["rank"].text(row) for row in rows],
             "entry": [f"{row['name']} ({row['entry']})" for row in rows],
             "bits / parameter at the peak": [
                 tables.interval(*estimate(row), digits=3) for row in rows

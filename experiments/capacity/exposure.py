@@ -86,7 +86,7 @@ def _claims(measure: str, variant: str) -> tuple[Claim, ...]:
                 "",
             ),
             (
-                "attention equals MLP in the limit",
+                "attention equals MLP after 16,384 exposures",
                 "After 16,384 exposures attention holds as much as an MLP, within a tenth",
                 "the same",
                 16384,

@@ -74,6 +74,7 @@ def power_law(low: float, high: float, narrow: bool = False) -> Test:
         fit = Fit(
             f"power law, exponent {exponent_B[0]:.2f}",
             None,
+            x,
             dense_grid(x_X),
             curve(dense_grid(x_X))[0],
         )
@@ -135,7 +136,7 @@ def jump_at_full_width() -> Test:
         # No accuracy exceeds 1.
         predicted_B = np.minimum(curve(x_X[-1:])[:, 0], 1)
         fit = Fit(
-            f"{name} without the last point", None, dense_grid(x_X), curve(dense_grid(x_X))[0]
+            f"{name} without the last point", None, x, dense_grid(x_X), curve(dense_grid(x_X))[0]
         )
         details = (
             f"at {x} = {x_X[-1]:g} measured {format_number(means.mean_X[-1])}, predicted "
@@ -193,7 +194,7 @@ def broken_line(x: str, at: float) -> Test:
         )
         corners = np.sort([x_X[0], break_B[0], x_X[-1]])
         drawn = broken_basis(corners, break_B[0]) @ coefficients_B3[0]
-        fit = Fit(f"broken line, break at {break_B[0]:.3g}", None, corners, drawn)
+        fit = Fit(f"broken line, break at {break_B[0]:.3g}", None, x, corners, drawn)
         finding = conclude([pick_severest(*statistics)], join_parts(*map(str, statistics), details))
         return dataclasses.replace(finding, fits=(fit,))
 
@@ -234,7 +235,7 @@ def exponent_of_slopes(low: float = 2, high: float = 3, bent: bool = True) -> Te
             left_out[name] = np.sqrt(np.mean((residual_X / (1 - leverage_X)) ** 2))
             coefficients_2 = least_squares(design_X2, slope_BX[:1])[0]
             drawn_X = power(dense_X / d_X.max(), exponent) @ coefficients_2
-            fits.append(Fit(name, None, dense_X, drawn_X))
+            fits.append(Fit(name, None, "d_model", dense_X, drawn_X, "slope"))
         errors = ", ".join(f"{name} {format_number(error)}" for name, error in left_out.items())
         details = join_parts(
             f"{len(d_X)} widths", compare_criteria(criteria), f"leave-one-out error: {errors}"
@@ -360,7 +361,7 @@ def _slope_over_bound(means: Means, group: Any, corrected: bool = True) -> tuple
     known_BX = count_memorized(means) if corrected else means.y_BX * means.x("n_examples")
     slope_B = least_squares(polynomial(x_X, 1), known_BX)[:, 1]
     fitted_X = fit_of(polynomial(x_X, 1), means.mean_X)
-    return slope_B, Fit("line", group, means.x("n_heads"), fitted_X)
+    return slope_B, Fit("line", group, "n_heads", means.x("n_heads"), fitted_X)
 
 
 def broken_basis(x_X: np.ndarray, at: float) -> np.ndarray:

@@ -19,7 +19,7 @@ import pandas as pd
 from memobench import claims
 from memobench.board.capacity_summary import SIDES
 from memobench.board.table import OPEN
-from memobench.common import folders
+from memobench.common import atomic, folders
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import design, peak, shapes
 from memobench.experiments.capacity import exposure_claims as exposure
@@ -102,14 +102,14 @@ def _peaks() -> str:
 
 
 def _effort() -> str:
-    """Shapes that were tried for each side at each budget, and what the best of fewer knows."""
+    """Shapes of one layer tried for each side at each budget, and what the best of fewer knows."""
     rows, runs = [], published("board/shapes").set_index("run_id")
     bits = runs["bits"] / runs["n_params"]
     for budget in (256, 512, 1024, 2048, 4096, 8192):
         declared = (shapes.runs([budget], of) for of in shapes.SHAPES.values())
         tried = collections.defaultdict[str, list[float]](list)
         for run in itertools.chain.from_iterable(declared):
-            if run.run_id in bits:
+            if run.run_id in bits and run.architecture.n_layers == 1:
                 tried[run.architecture.side[0]].append(bits[run.run_id])
         fewest = min(len(tried[side]) for side in SIDES)
         cells = {
@@ -219,4 +219,4 @@ def renew(page: str) -> str:
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         path = pathlib.Path(name)
-        path.write_text(renew(path.read_text("utf-8")), "utf-8")
+        atomic.replace_text(path, renew(path.read_text("utf-8")))

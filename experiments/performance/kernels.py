@@ -11,6 +11,7 @@ writes to --output as Markdown and CSV one table.
 
 import dataclasses
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -120,6 +121,8 @@ class _Trained:
         signature = policy.signature
         parts = engine.to_compile(signature, self.n_lanes, policy.n_instances)
         chunk = resident.find_chunk(signature) if by_kernel else parts["chunk"].compile()
+        if chunk is None:
+            sys.exit(f"{SCRIPT}: no kernel can take the steps of {signature.task} on this device")
         self._lanes.program = dataclasses.replace(self._lanes.program, chunk=chunk)
         # A chunk is recorded once the next has begun.
         for _ in range(2):

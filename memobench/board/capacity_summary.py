@@ -48,7 +48,7 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
           those of the trainings before, of a quarter of the steps, and `half_99` the examples that
           half of the trainings know to 99%.
         earlier: the mean bits of shorter trainings, a pair of steps and bits each.
-        failed: the number of trainings that fail, as `thresholds.count_failed` has it.
+        failed_sets: the share that fails on far smaller sets, `thresholds.share_failed`.
         rate_of_sets: the learning rate that pilots chose for sets.
         rank_low, rank_high: of bits per parameter within a set; entries that cannot be told apart
           share a range.
@@ -92,7 +92,6 @@ def summarize_run(run: Any) -> dict[str, Any]:
         "edge_of_rates": bool(run["edge_of_rates"]),
         "best_bits": run["best_bits"],
         "best_complete": run["best_complete"],
-        "failed": thresholds.count_failed(bits_KxTxS[-1]),
         "bits_T": bits_KxTxS[-1].mean(axis=1) / run["n_params"],
         **_estimate_columns("bits", bits),
         **_estimate_columns("accuracy", estimates.estimate_mean(known_TxS / n)),
@@ -106,18 +105,23 @@ def summarize_run(run: Any) -> dict[str, Any]:
         found |= _estimate_columns("gain", estimates.estimate_gain(bits_KxTxS))
     if half := estimate_half_known(run):
         found |= _estimate_columns("half_99", half)
+        found["failed_sets"] = thresholds.share_failed(_trials(run), half.value)
         found["rate_of_sets"] = run.get("trial_rate")
     return found
 
 
 def estimate_half_known(run: Any) -> thresholds.Estimate | None:
     """The examples that half of the trainings of a Capacity know to 99%; None without trials."""
-    trials = [thresholds.Trial(n, bool(known)) for n, known in parse_list(run["complete_trials"])]
+    trials = _trials(run)
     guessing = analysis.chance_of_row(run)
     if not trials or np.isnan(guessing):
         return None
     known, n = models(run, "rung_known")[-1].mean(), int(run["n_examples"])
     return thresholds.fit_half_known(trials, thresholds.threshold_range(known, n, guessing))
+
+
+def _trials(run: Any) -> list[thresholds.Trial]:
+    return [thresholds.Trial(n, bool(known)) for n, known in parse_list(run["complete_trials"])]
 
 
 def budget(n_params: int) -> int:

@@ -41,12 +41,23 @@ _LABELS = {**VARIANTS, ("published", "full"): FROM_SCRATCH}
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A fitted line to draw; `group` is the value of the grouping column it belongs to."""
+    """A fitted line to draw.
+
+    Attributes:
+      label: its name in the legend.
+      group: the value of the grouping column that it belongs to; None without one.
+      x_name: the column that it is against.
+      x: values of it.
+      y: fitted at these.
+      y_name: what was fitted.
+    """
 
     label: str
     group: Any
+    x_name: str
     x: np.ndarray
     y: np.ndarray
+    y_name: str = "accuracy"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,7 +110,7 @@ def _straightness(means: Means, group: Any) -> Statistic:
         f"per head, R² {r_squared:.4f}, AICc of a saturating curve minus the line's "
         f"{format_number(difference)}"
     )
-    fit = Fit("line", group, x_X, fitted_X)
+    fit = Fit("line", group, "n_heads", x_X, fitted_X)
     return statistic_of("slope ratio", ratio_B, STRAIGHT, means.seeds, details, (fit,))
 
 

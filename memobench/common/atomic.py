@@ -46,6 +46,12 @@ def replace(path: pathlib.Path, durable: bool = True) -> Iterator[BinaryIO]:
         _sync_folder(path.parent)
 
 
+def replace_text(path: pathlib.Path, text: str) -> None:
+    """Writes a text in UTF-8 in place of what was at `path`."""
+    with replace(path) as file:
+        file.write(text.encode())
+
+
 def leftovers(folder: pathlib.Path, name: str = "") -> list[pathlib.Path]:
     """Temporary files in a folder, or those of the file of that name alone."""
     return sorted(folder.glob(f".{name}*.tmp"))

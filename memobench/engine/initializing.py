@@ -1,4 +1,4 @@
-"""Initial weights of runs: drawn from their seeds at true size, then padded and stacked."""
+"""Initial weights of runs, drawn from their seeds at true size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from memobench.core import module as models
-from memobench.core.run import Pack, Run
+from memobench.core.run import Run
 
 
 def init_key(run: Run) -> jax.Array:
@@ -20,9 +20,3 @@ def init_key(run: Run) -> jax.Array:
 def init_run(run: Run) -> Any:
     """Initial variables of a run at its true size, on the host."""
     return models.init_on_host(run.module(), run.task.context_length, init_key(run))
-
-
-def init_pack(pack: Pack) -> Any:
-    """Initial variables of every run of a pack, padded and stacked: axis R."""
-    target = models.shapes(pack.module, pack.runs[0].task.context_length)
-    return models.stack(models.pad_to(init_run(run), target) for run in pack.runs)

@@ -94,15 +94,6 @@ def value_and_gradient(objective: Callable[..., Any], point: Any, parts: Any = N
     return lookup.select_by_platform(sum_parts, lambda point, _: whole(point), point, parts)
 
 
-def one_step(
-    signature: Signature, state: State, data: Any, lane: Lane, rate: jax.Array, order_B: jax.Array
-) -> Any:
-    """A single step of one lane, as a chunk is made of them."""
-    reader = batches.reader_for(signature)
-    loss, parts = functools.partial(reader.steps(data, lane), order_B), reader.parts(data, lane)
-    return step(signature, loss, state.variables, state.opt_state, rate, lane.of_shapes, parts)
-
-
 @functools.lru_cache(maxsize=32)
 @compiling.time_calls
 def compile_program(signature: Signature, n_lanes: int, n_instances: int) -> Program:

@@ -83,7 +83,12 @@ class Peak(TablesMethod):
         super().check_run(run)
         sizes = self.sizes(run)
         require(
-            sizes[0] > 0 and len(set(sizes)) == len(sizes),
+            sizes[0] > 0,
+            f"shares={self.shares} give a smallest set of {sizes[0]} examples. Raise the first "
+            "share.",
+        )
+        require(
+            len(set(sizes)) == len(sizes),
             f"shares={self.shares} must be different sets, got sizes {sizes}. Choose others.",
         )
 

@@ -24,8 +24,10 @@ GIVE_UP = ((0.5, 0.9), (0.75, 0.97))
 # Widths of thresholds, in logarithms of the number of examples.
 _WIDTH_W = np.geomspace(0.01, 0.5, 16)
 _GRID = 400
-# Trainings fail that know less than this share of their median.
+# Trainings fail that know less than this share of their median; of sets that half of them know,
+# those that do not come to know a set smaller by it. Fewer than so many tell no share.
 FAILING = 0.8
+_LEAST_SMALLER = 5
 
 
 class Estimate(NamedTuple):
@@ -50,6 +52,19 @@ def count_failed(bits: np.ndarray) -> int:
     1
     """
     return int((bits < FAILING * np.median(bits)).sum())
+
+
+def share_failed(trials: Sequence[Trial], half_known: float) -> float:
+    """The share of trainings that fail on sets far smaller than those that half of them know.
+
+    NaN where there are too few.
+
+    >>> trials = [Trial(60, True)] * 4 + [Trial(70, False)] + [Trial(95, False)]
+    >>> share_failed(trials, 100.0)
+    0.2
+    """
+    failed = [not trial.complete for trial in trials if trial.n_examples < FAILING * half_known]
+    return sum(failed) / len(failed) if len(failed) >= _LEAST_SMALLER else float("nan")
 
 
 def is_complete(known: int, n_examples: int, share: float = NEARLY) -> bool:

@@ -62,8 +62,8 @@ def compare_learned_sets(table: pd.DataFrame) -> str:
     best = (_summarize_largest(contest)[_ATTENTION]["model"] for contest in measured)
     whose = "the narrow heads'" if all(x.side[1] == "narrow" for x in best) else "attention's"
     return (
-        f"Half {whose} trainings learn to 99% sets {format_range(over)} times the MLP's "
-        f"(to {measured[-1].budget:,})."
+        f"Sets that half of {whose} trainings learn to 99% are {format_range(over)} times the "
+        f"MLP's (up to {measured[-1].budget:,})."
     )
 
 

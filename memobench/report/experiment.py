@@ -80,8 +80,7 @@ def write(
         base.parent.mkdir(parents=True, exist_ok=True)
         tables.write_runs(runs, pathlib.Path(f"{base}{published.ENDING}"))
         tables.write_csv(verdicts, pathlib.Path(f"{base}{ENDING}"))
-        with atomic.replace(pathlib.Path(f"{base}.md")) as file:
-            file.write(text.encode())
+        atomic.replace_text(pathlib.Path(f"{base}.md"), text)
         figure = pathlib.Path(f"{base}.png")
         if drawn := picture.getbuffer():
             with atomic.replace(figure) as file:

@@ -4,6 +4,7 @@ Lines are means over seeds, bars their 95% intervals; crosses are the published 
 """
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +59,8 @@ FIT_ALPHA = 0.35
 FIT_STYLES = ["-", "--"]
 # From where on an axis of accuracies need not begin at zero.
 FAR_ABOVE = 0.6
-# Line, marker and its filling for the fewer and for twice the steps.
-_BUDGETS = (("-", "o", "black"), ("--", "s", "white"))
+# Line, marker and whether it is filled, for each number of steps, the fewest first.
+_BUDGETS = (("-", "o", True), ("--", "s", False), (":", "D", True), ("-.", "^", False))
 # Below it an infimum is zero to the eye and to rounding.
 LEAST_LOSS = 1e-9
 # Of the least mean divergence of a row of panels, what its bars may reach.
@@ -132,7 +133,7 @@ class Figure(Drawing):
         size = (max(4.2 * len(columns), 8), 3.6 * len(rows) + 2.2)
         shared: Any = "row" if self.y == "loss" else True
         figure, axes = subplots(len(rows), len(columns), size, sharex=shared, sharey=shared)
-        fits = _fits(experiment.claims_of(preset), table)
+        fits = _fits(self, experiment.claims_of(preset), table)
         for axes_of_row, row in zip(axes, rows, strict=True):
             for axis, variant in zip(axes_of_row, columns, strict=True):
                 here = points[(points["row"] == row) & (points["variant"] == variant)]
@@ -260,7 +261,7 @@ def _add_budget(points: pd.DataFrame) -> pd.DataFrame:
 def _draw_curves(axis: "Axes", points: pd.DataFrame, colors: dict[Any, Any]) -> None:
     groups: Any = points.groupby(["hue", "budget"])
     for (hue, budget), line in groups:
-        first = budget == 0
+        line_style, marker, is_filled = _BUDGETS[budget % len(_BUDGETS)]
         low, high = line["y"] - line["low"], line["high"] - line["y"]
         axis.errorbar(
             line["x"],
@@ -269,13 +270,13 @@ def _draw_curves(axis: "Axes", points: pd.DataFrame, colors: dict[Any, Any]) -> 
             yerr=np.stack([low.fillna(0), high.fillna(0)]).clip(min=0),
             color=colors[hue],
             # Several points at one x are of settings that the figure does not tell apart: no curve.
-            linestyle=("-" if first else "--") if line["x"].is_unique else "",
-            marker="o" if first else "s",
-            markerfacecolor=colors[hue] if first else "white",
+            linestyle=line_style if line["x"].is_unique else "",
+            marker=marker,
+            markerfacecolor=colors[hue] if is_filled else "white",
             markersize=4,
-            linewidth=1.5 if first else 1,
+            linewidth=1 if budget else 1.5,
             capsize=2,
-            zorder=3 if first else 2,
+            zorder=2 if budget else 3,
         )
 
 
@@ -342,16 +343,25 @@ def _theorem_2(axis: "Axes", summary: pd.DataFrame, colors: dict[Any, Any]) -> N
             )
 
 
-def _fits(tested: Sequence[claims.Claim], table: pd.DataFrame) -> dict[str, Sequence[claims.Fit]]:
-    """Per variant the fits of the first claim that has any, at the fewest steps."""
+def _fits(
+    shown: Figure, tested: Sequence[claims.Claim], table: pd.DataFrame
+) -> dict[str, Sequence[claims.Fit]]:
+    """Per variant the fits of the first claim that has any to show, at the fewest steps."""
     fits: dict[str, Sequence[claims.Fit]] = {}
     variants = set(claims.variant(table))
     for _, variant, _, finding in claims.findings(tested, table):
-        if finding.fits:
-            fits.setdefault(variant, finding.fits)
+        if of_shown := [fit for fit in finding.fits if _is_of(shown, fit)]:
+            fits.setdefault(variant, of_shown)
         if fits.keys() == variants:
             break
     return fits
+
+
+def _is_of(shown: Figure, fit: claims.Fit) -> bool:
+    """True if a fit is of the figure's axes; one of accuracies becomes one of examples."""
+    is_counted = shown.y == "known" and shown.hue == "n_examples" and fit.group is not None
+    is_y = shown.y == fit.y_name or (is_counted and fit.y_name == "accuracy")
+    return is_y and shown.x == fit.x_name
 
 
 def _draw_fits(
@@ -419,7 +429,8 @@ def _legend(
     keys = [
         key(notation.label(shown.hue, hue), color=color, **shape) for hue, color in colors.items()
     ]
-    for label, (line, marker, fill) in zip(budgets, _BUDGETS, strict=False):
+    for label, (line, marker, is_filled) in zip(budgets, itertools.cycle(_BUDGETS), strict=False):
+        fill = "black" if is_filled else "white"
         look = {"linestyle": line, "marker": marker, "markerfacecolor": fill}
         keys.append(key(label, markersize=4, **look))
     if experiment.published and shown.y == "accuracy":
@@ -465,7 +476,7 @@ def _name_panel(variant: str, summary: pd.DataFrame, is_single: bool) -> str:
 
 
 def _budgets(points: pd.DataFrame) -> list[str]:
-    """The fewer and the more steps in words, such as "(a) 2,048; (b), (c) 512 steps".
+    """The numbers of steps in words, the fewest first, such as "(a) 2,048; (b), (c) 512 steps".
 
     A single variant is not named, and the list is empty where all take as many steps.
     """
@@ -473,7 +484,7 @@ def _budgets(points: pd.DataFrame) -> list[str]:
         return []
     if points["variant"].nunique() == 1:
         points = points.assign(variant="")
-    by_steps: list[dict[str, list[str]]] = [{}, {}]
+    by_steps: list[dict[str, list[str]]] = [{} for _ in range(points["budget"].max() + 1)]
     groups: Any = points.groupby(["variant", "budget"])
     for (variant, budget), rows in groups:
         name = str(variant)

@@ -11,7 +11,7 @@ import pandas as pd
 from memobench.board import copies, families, peak, submissions
 from memobench.board import table as standard
 from memobench.certificates import counting
-from memobench.common import folders
+from memobench.common import atomic, folders
 from memobench.common.errors import UserError
 from memobench.core.cells import from_cells
 from memobench.methods.peak import Peak
@@ -50,7 +50,10 @@ own weights, found by any means: `memobench submit` writes them for a pull reque
 
 Written by `memobench leaderboard`; never edited by hand.
 """
-_EARLIER = "\n[Board v2](boards/v2-tables.md) ranks by sets as large as the budget."
+_EARLIER = """
+[Board v2](boards/v2-tables.md) ranks by sets as large as the budget, and has more families at 4,096
+and 8,192 parameters. An MLP of two layers is first there at 8,192; its peak, of fewer learning
+rates and sets, is [not ranked here](board/depth.md)."""
 _MARGIN = f"""
 Submitted weights rank above an entry where they know over {standard.MARGIN:.0%} more than it does.
 """
@@ -142,14 +145,14 @@ def write(
         said = f"{peak_answer.answer(at_peak)} {answer.compare_learned_sets(ours)}".strip()
         save(peak_answer.draw(at_peak, ours), folder / "leaderboard.png")
     text = page(board, said, (folder / "boards/v2-tables.md").exists())
-    (folder / "LEADERBOARD.md").write_text(text, "utf-8")
+    atomic.replace_text(folder / "LEADERBOARD.md", text)
     tables.write_csv(board, folder / "leaderboard.csv")
-    (folder / "leaderboard.tex").write_text(latex.booktabs(html.name_entries(board)), "utf-8")
+    atomic.replace_text(folder / "leaderboard.tex", latex.booktabs(html.name_entries(board)))
     root = folders.published().parent
     places = {root / path: label for path, label in _ABOUT.items()}
     places |= {folder / path: label for path, label in _BESIDE.items()}
     links = {str(_make_relative(x, folder)): label for x, label in places.items() if x.exists()}
-    (folder / "leaderboard.html").write_text(html.page(board, said, links), "utf-8")
+    atomic.replace_text(folder / "leaderboard.html", html.page(board, said, links))
     return text
 
 

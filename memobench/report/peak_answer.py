@@ -95,13 +95,9 @@ def answer(found: pd.DataFrame) -> str:
         raise ValueError("peaks must have all sides, narrow and wide heads at one budget")
     last = best[max(best)]
     first, *others = sorted(capacity_summary.SIDES, key=lambda side: -last[side]["bits"])
-    parts = []
-    if all(row["n_layers"] == 1 for rows in best.values() for row in rows.values()):
-        parts.append("in one layer")
-    if all(rows[first]["heads"] == "narrow" for rows in best.values()):
-        parts.append("with heads narrower than the model")
-    name = ", ".join([*parts, NAMES[first]])
-    bits = format_range([rows[first]["bits"] for rows in best.values()])
+    is_one = all(row["n_layers"] == 1 for rows in best.values() for row in rows.values())
+    is_narrow = all(rows[_ATTENTION]["heads"] == "narrow" for rows in best.values())
+    form = "with heads narrower than the model" if is_narrow else "by its best form"
     over, wide = (
         format_range([compare(rows[side], rows[_MLP]).value for rows in best.values()])
         for side in (_ATTENTION, WIDE)
@@ -109,15 +105,14 @@ def answer(found: pd.DataFrame) -> str:
     overfull = [x for budget in best if not math.isnan(x := overfull_ratio(found, budget))]
     on_large = f"on as many pairs as parameters {format_range(overfull)}" if overfull else ""
     notes = _in_brackets(*_tell_exceptions(best, _ATTENTION, [_MLP]), on_large)
+    bits = format_range([rows[first]["bits"] for rows in best.values()])
     order = _in_brackets(*_tell_exceptions(best, first, others))
-    is_narrow = all(rows[_ATTENTION]["heads"] == "narrow" for rows in best.values())
-    form = "with narrow heads" if is_narrow else "by its best form"
-    than = "either alone" if first == _BOTH else " or ".join(NAMES[side] for side in others)
+    name = NAMES[first]
     return (
-        f"{name[0].upper()}{name[1:]} memorizes more than {than}{order}: {bits} bits per parameter "
+        f"{'In one layer attention' if is_one else 'Attention'} alone, {form}, knows {over} times "
+        f"the bits of an MLP as large{notes}, with wide heads {wide}, "
         f"{name_budgets([*best])}, at best set sizes, after {last[_MLP]['steps']:,} full-batch "
-        f"Adam steps. Attention alone knows {form} {over} times the MLP's bits{notes}, with wide "
-        f"{wide}."
+        f"Adam steps. {name[0].upper()}{name[1:]} knows most: {bits} bits per parameter{order}."
     )
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from memobench import claims
 from memobench.analysis.statistics import holm
 from memobench.claims.evidence import region_text
+from memobench.common import atomic
 from memobench.report import tables
 from memobench.store.published import QUICK, list_tables
 
@@ -26,9 +27,9 @@ quick preset are left out, which takes fewer steps or smaller sizes. The page of
 says what the statistic is and in which range the claim is true, has the evidence, names
 the device that measured it, and says how many seeds would decide what is undecided.
 
-Where a claim gives a value, it stands behind the interval, with the region around it that counts
-as true and the distance from it, *excluded* where the interval leaves the value out: a claim with a
-margin may hold where its own value is excluded.
+Behind the interval is the region in which the claim counts as true. Where a claim gives a value, it
+stands before that region, and the distance from it behind, *excluded* where the interval leaves the
+value out: a claim with a margin may hold where its own value is excluded.
 
 Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
 three look decided by chance. {standing}
@@ -55,7 +56,7 @@ _COLUMNS = (*claims.VARIANTS.values(), claims.OPTIMUM)
 def write(folder: pathlib.Path) -> str:
     """Writes VERDICTS.md from the NAME_verdicts.csv below a folder, and returns its text."""
     text = page(read(folder))
-    (folder / "VERDICTS.md").write_text(text, "utf-8")
+    atomic.replace_text(folder / "VERDICTS.md", text)
     return text
 
 
@@ -166,14 +167,14 @@ def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:
 def estimate_of(row: Mapping[Any, Any]) -> str:
     """A verdict's statistic and interval behind a comma; empty where it has none.
 
-    Behind them the value that the claim gives, the region in which it counts as true, and the
-    distance from the value, which is excluded if it lies outside the interval.
+    Behind them the region in which the claim counts as true and, of a claim that gives a value,
+    that value and the distance from it, which is excluded if it lies outside the interval.
 
     >>> row = dict(estimate=1.5, low=1.4, high=1.6, claimed=1, least=2 / 3, most=1.5)
     >>> estimate_of(row)
     ', 1.5 [1.4, 1.6] against 1 (0.667 to 1.5): +0.5, excluded'
     >>> estimate_of(row | {"low": 0.9}), estimate_of(row | {"claimed": ""})
-    (', 1.5 [0.9, 1.6] against 1 (0.667 to 1.5): +0.5', ', 1.5 [1.4, 1.6]')
+    (', 1.5 [0.9, 1.6] against 1 (0.667 to 1.5): +0.5', ', 1.5 [1.4, 1.6] against 0.667 to 1.5')
     """
     names = ("estimate", "low", "high", "claimed", "least", "most")
     numbers = [float(f"{pd.to_numeric(row[name], errors='coerce'):.3g}") for name in names]
@@ -181,8 +182,8 @@ def estimate_of(row: Mapping[Any, Any]) -> str:
     if math.isnan(low) or math.isnan(high):
         return ""
     found = f", {estimate:.3g} [{low:.3g}, {high:.3g}]"
-    if math.isnan(claimed):
-        return found
-    excluded = "" if low <= claimed <= high else ", excluded"
     region = region_text((least, most))
+    if math.isnan(claimed):
+        return f"{found} against {region}"
+    excluded = "" if low <= claimed <= high else ", excluded"
     return f"{found} against {claimed:g} ({region}): {estimate - claimed:+.3g}{excluded}"

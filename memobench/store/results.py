@@ -44,7 +44,6 @@ _FIELDS = {"schema", "digest", "provenance", "rows"}
 MAX_BYTES = 2**30
 # The folder of weights beside shards.
 _WEIGHTS = "weights"
-# The column of tables that follows from the others, and that nothing stores.
 # Files that systems put into any folder, in small letters; most of theirs are hidden.
 _OF_SYSTEMS = {"thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "lost+found"}
 

@@ -19,8 +19,7 @@ COUNTING = Limit(
     source="weights of B bits name at most 2^B labelings (Kraft's inequality)",
     measure=lambda sizes: sizes["bits"],
     value=lambda sizes: sizes["n_params"] * _bits_per_weight(sizes) + SLACK_BITS,
-    assumptions="labels uniform and independent, where a task of others says theorems = {}; fails "
-    "with probability 2^-64",
+    assumptions="labels uniform and independent; fails with probability 2^-64",
     # Those that draw labels so; a rule that weights can follow is no memory.
     about=("task",),
     where=lambda sizes: pd.notna(sizes["bits"]),

@@ -94,6 +94,8 @@ def test_intervals_cover_the_ratio_and_equal_levels_are_rarely_told_apart():
         row = found[(found["choice"] == "n_layers") & (found["level"] == 2)].iloc[0]
         covered.append(row["ratio_low"] <= math.exp(0.1) <= row["ratio_high"])
         rejected.append(found.loc[found["choice"] == "steps", "p_value"].iloc[0] < 0.05)
+    chosen = found.assign(p_value=np.where(found["choice"] == "n_layers", 0.005, 0.02))
+    assert set(chosen["choice"][design._matters(chosen)]) == {"all designs", "n_layers"}
     assert np.mean(covered) >= 0.925
     assert np.mean(rejected) <= 0.08
 
@@ -200,9 +202,9 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
     assert "over 36 designs, attention alone holds 1.20" in experiment.figure.answer(table)
     said = design.headline(table)
     assert said.startswith(
-        "In 36 other designs at 512 attention alone averages 1.20 (by widths 1.20; "
+        "In 36 other designs at 512 attention alone averages 1.20 times the MLP's bits (other "
     )
-    assert "; singly 1.10 to 1.32, spread 10%, by chance 0%)" in said
+    assert " widths 1.20), singly 1.10 to 1.32 (spread 10%, by chance 0%), attention + " in said
     assert said.endswith(", nowhere above attention alone.")
     ahead = design.headline(make_rows(lambda run: known(run) * (1.5 if is_both(run) else 1)))
     assert "above" not in ahead
@@ -212,7 +214,7 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
     assert by_width.count("\n") == 1 + len(design.WIDTHS)
     assert by_tables.count("\n") == 1 + 2
     figure = experiment.figure.draw(experiment, "quick", table)
-    assert len(figure.axes[0].containers) == len(design.COMPARED)
+    assert len(figure.axes[0].containers) == 2 * len(design.COMPARED)
     figure.savefig(tmp_path / "design.png")
     assert len(experiment.figure.sections(table[:0])) == 1
     experiment.figure.draw(experiment, "quick", table[:0])

@@ -68,6 +68,8 @@ def test_what_is_written_is_read_and_counted(made):
     assert (found.submitter, found.note) == ("Zoe & Co.", "by chance")
     assert found.name == made.name
     assert made.name.startswith("zoe-co-")
+    done = command_line("check-submission", str(made), cwd=made.parent)
+    assert f"{made}: note: by chance" in done.stdout, done.stderr
     for row in found.rows:
         assert row == memobench.certify(made / row["file"])
     assert (

@@ -118,6 +118,7 @@ def test_a_grid_that_cannot_be_is_refused(changes, said):
 
 
 def test_sizes_that_are_equal_or_empty_are_refused():
-    for shares in ((0.25, 0.26, 1.0), (0.001, 1.0)):
-        with pytest.raises(UserError, match="must be different sets, got sizes"):
+    told = {(0.25, 0.26, 1.0): "must be different sets, got sizes", (0.001, 1.0): "set of 0 exam"}
+    for shares, said in told.items():
+        with pytest.raises(UserError, match=said):
             dataclasses.replace(RUN, method=METHOD.replace(shares=shares))

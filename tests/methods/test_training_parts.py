@@ -10,7 +10,6 @@ from memobench.constructions import making
 from memobench.constructions.dana2025 import Dana2025
 from memobench.core import module as models
 from memobench.core.run import Run
-from memobench.engine import initializing
 from memobench.methods.training import Training
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.models.transformer import MLP, AttentionOnly
@@ -42,7 +41,7 @@ def _trained(*runs):
 def _at_start(run):
     """Parameters of a run alone before its first step."""
     pack = packing.make_pack([run])
-    start = making.initial_variables(pack) if run.method.start else initializing.init_pack(pack)
+    start = making.initial_variables(pack) if run.method.start else small.init_pack(pack)
     return jax.device_get(start["params"])
 
 

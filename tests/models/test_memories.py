@@ -13,7 +13,6 @@ from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
-from memobench.engine import initializing
 from memobench.methods import training
 from memobench.methods.search import Search
 from memobench.methods.training import Training
@@ -155,7 +154,7 @@ def test_the_sizes_of_a_memory_are_counted_without_keys_and_values(name):
 def test_keys_and_values_stay_and_the_memory_learns(name, method):
     run = _run(name, d=6, n=12, method=method)
     result = training.train_one(run)
-    start = initializing.init_pack(packing.make_pack([run]))["params"]
+    start = small.init_pack(packing.make_pack([run]))["params"]
     for parameter, x in result.variables["params"].items():
         moved = not np.array_equal(x, start[parameter])
         assert moved == (parameter not in models.EMBEDDINGS)

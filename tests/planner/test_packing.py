@@ -169,7 +169,7 @@ def test_initial_weights_are_those_of_each_model_alone(make_run):
         make_run(n_heads=1, d_model=2, d_head=2, seed=7),
         make_run(n_heads=3, seed=9),
     ]
-    stacked = initializing.init_pack(packing.make_pack(runs))
+    stacked = small.init_pack(packing.make_pack(runs))
     for i, run in enumerate(runs):
         alone = models.init(run.module(), 2, initializing.init_key(run))
         for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(stacked), strict=True):

@@ -1,8 +1,10 @@
 """memobench.plot draws any table of results, and nothing that cannot be."""
 
+import dataclasses
 import pathlib
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 
@@ -124,3 +126,31 @@ def test_intervals_end_at_what_is_possible():
     down, up = arms(mean, half, 0, 1)
     np.testing.assert_allclose(down, [0.1, 0.3, 0.3, 0])
     np.testing.assert_allclose(up, [0.3, 0.3, 0.1, 0])
+
+
+def test_figures_have_a_line_for_every_number_of_steps(heads):
+    experiment = EXPERIMENTS["dana2025/heads"]
+    tables = [
+        heads.assign(
+            steps=n * heads["steps"],
+            epochs=n * heads["epochs"],
+            run_id=[f"{n}{run_id[1:]}" for run_id in heads["run_id"]],
+        )
+        for n in (1, 2, 4)
+    ]
+    figure = experiment.figure.draw(experiment, "paper", pd.concat(tables))
+    n_widths = heads["d_model"].nunique()
+    assert sum(len(axes.containers) for axes in figure.axes) == 3 * n_widths
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert sum(text.endswith(" steps") and text[0].isdigit() for text in texts) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "are_drawn"), [({}, True), ({"y": "bits"}, False), ({"x": "n_params"}, False)]
+)
+def test_fits_are_drawn_on_the_axes_that_they_are_of(heads, changes, are_drawn):
+    experiment = EXPERIMENTS["dana2025/heads"]
+    shown = dataclasses.replace(experiment.figure, **changes)
+    figure = shown.draw(experiment, "paper", heads)
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert any(text.startswith("fitted ") for text in texts) == are_drawn

@@ -33,6 +33,8 @@ def run(names: list[str]) -> None:
         if copied:
             continue
         print(f"ok: {name}: {pluralize(len(found.rows), 'certificate')} by {found.submitter}")
+        if found.note:
+            print(f"{name}: note: {found.note}")
         for file in found.code:
             print(f"{name}: review {file}, which defines what memobench does not")
     if wrong:

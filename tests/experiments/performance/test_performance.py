@@ -1,6 +1,7 @@
 """What the scripts of performance share, and that they still measure what they say."""
 
 import doctest
+import functools
 import importlib
 import itertools
 import json
@@ -15,9 +16,10 @@ import pandas as pd
 import pytest
 
 from memobench.core import module as models
-from memobench.engine import initializing, lanes
+from memobench.engine import batches, initializing, lanes
 from memobench.engine.lanes import Lane
-from memobench.engine.program import one_step, to_compile
+from memobench.engine.program import step as take_step
+from memobench.engine.program import to_compile
 from memobench.planner import packing
 
 pytestmark = pytest.mark.accelerators
@@ -84,7 +86,11 @@ def train_engine(run, variables, draws_LxB, rate_L):
     }
 
     def step(state, of_step):
-        variables, opt_state, seen = one_step(signature, state, data, lane, *of_step)
+        rate, order_B = of_step
+        reader = batches.reader_for(signature)
+        loss, parts = functools.partial(reader.steps(data, lane), order_B), reader.parts(data, lane)
+        of_lane = state.variables, state.opt_state, rate, lane.of_shapes, parts
+        variables, opt_state, seen = take_step(signature, loss, *of_lane)
         return state._replace(variables=variables, opt_state=opt_state), seen[0]
 
     start = lanes.begin(run.method.optimizer, lambda _: True, False, variables)
