@@ -17,6 +17,7 @@
 # make pages            the site as it is published, with the board of today and of every tag, in build/pages
 # make tutorial         executes docs/tutorial.ipynb, whose outputs are published
 # make intervals       docs/intervals.md, by simulation: ten minutes of CPU
+# make freedom         docs/freedom.md, degrees of freedom by formula and by rank: minutes
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
 # make test-pretrained  the tests that need the extra [pretrained]
 #
@@ -58,7 +59,7 @@ endif
 # Tests hold float32 to 1e-5 and promise no accelerator.
 test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster: export JAX_PLATFORMS = cpu
 
-.PHONY: aot compile-for-accelerators bench gpu docs pages tutorial intervals test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
+.PHONY: aot compile-for-accelerators bench gpu docs pages tutorial intervals freedom test test-published test-accelerators test-isa test-slow test-pretrained test-browser test-cluster lint performance assumptions clean FORCE
 .DELETE_ON_ERROR:
 
 # Why this trains on a CPU where a GPU may be meant.
@@ -161,6 +162,9 @@ tutorial: $(VENV)/.installed-docs
 
 intervals: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.coverage > docs/intervals.md
+
+freedom: $(VENV)/.installed-test
+	$(VENV)/bin/python -m memobench.experiments.pages.freedom > docs/freedom.md
 
 assumptions: $(VENV)/.installed-$(ACCEL) $(VENV)/.installed-pretrained
 	$(VENV)/bin/python experiments/assumptions/kruskal_rank.py

@@ -1,12 +1,10 @@
-"""Models of every family, and their degrees of freedom by formula.
-
-A test holds each formula against the rank of the Jacobian, in double precision.
-"""
+"""Models of every family, and docs/freedom.md: their degrees of freedom by formula and by rank."""
 
 from typing import Any
 
 import pandas as pd
 
+from memobench.analysis import freedom
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.task import Task
@@ -88,17 +86,67 @@ MODELS: tuple[tuple[Architecture, Task], ...] = (
 )
 
 
-def table() -> str:
-    """A line for every model on sets of the board: parameters, and degrees of freedom."""
-    on_board = [each for each in MODELS if each[1] in (_OF_256, _OF_512)]
-    return tables.markdown(pd.DataFrame([_line(*each) for each in on_board]), {})
+INTRODUCTION = """# Formulas of degrees of freedom
+
+What the [degrees of freedom](capacity.md#degrees-of-freedom) of a model are by formula, and the
+rank of the Jacobian of its log-probabilities, computed in double precision at random weights.
+Written by `make freedom`, in minutes; a test holds every formula against the rank.
+
+From the number of parameters is taken, where d is the width of the stream, d_h that of H heads, w
+the neurons of a layer and S the length of contexts:
+"""
+# What is taken from the number of parameters, and how many dimensions.
+FORMULAS = {
+    "a product of an m x r and an r x n matrix, such as a head's queries and keys": "r², or "
+    "r (m + n) - m n where r is not below m and n",
+    "the stream's basis": "d², or d (d - 1) / 2 where norms before blocks, or tied embeddings, "
+    "leave turns alone",
+    "a shift of all logits": "d; none with tied embeddings",
+    "a shift of tokens against learned positions": "d",
+    "positions before the last, which few narrow heads of one layer leave unread": "(S - 1) "
+    "(d - 2 H d_h)",
+    "compressed heads, which read and write in bases of their own": "2 d_h²",
+    "the scale of a norm, which the matrices after it can have": "d",
+    "neurons of relu, relu², swiglu and geglu, whose scale may move between matrices": "w; of "
+    "reglu 2 w",
+    "bilinear neurons, terms of a quadratic map": "2 w, or 3 d w - d² (d + 1) / 2 where that is "
+    "more",
+    "experts": "those of each, and d for a shift of the router's scores",
+    "rotary positions": "d_h of every head of keys, or more where a position's score with itself "
+    "says less",
+    "scales of normed queries against those of normed keys": "d_h; half with rotary positions",
+    "linear and delta attention, whose scores and values may be scaled": "1 for each head, and of "
+    "delta the turns of keys",
+    "memories and the sequence encoder": "all but a product of their rank, less a shift of logits",
+}
 
 
-def _line(architecture: Architecture, task: Task) -> dict[str, Any]:
+def page() -> str:
+    """The text of docs/freedom.md, with ranks that are computed now, in minutes."""
+    rows = []
+    for architecture, task in MODELS:
+        rank = freedom.rank(architecture.module_for(task), task)
+        rows.append(line(architecture, task) | {"rank": rank})
+    formulas = pd.DataFrame({"of": FORMULAS.keys(), "dimensions": FORMULAS.values()})
+    parts = (
+        INTRODUCTION,
+        tables.markdown(formulas, {}),
+        "",
+        tables.markdown(pd.DataFrame(rows), {}),
+    )
+    return "\n".join(parts)
+
+
+def line(architecture: Architecture, task: Task) -> dict[str, Any]:
+    """A model with its task, parameters, and degrees of freedom by formula."""
     counts = models.counts(architecture.module_for(task), task)
     return {
         "model": architecture.full_name,
-        "tokens": task.vocab_size,
+        "tokens": f"{task.context_length} of {task.vocab_size}",
         "parameters": counts["n_params"],
-        "degrees of freedom": counts["degrees_of_freedom"],
+        "formula": counts["degrees_of_freedom"],
     }
+
+
+if __name__ == "__main__":
+    print(page())

@@ -23,7 +23,7 @@ from memobench.common import atomic, folders
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import design, peak, shapes
 from memobench.experiments.capacity import exposure_claims as exposure
-from memobench.experiments.pages import freedom, papers
+from memobench.experiments.pages import papers
 from memobench.report import answer, peak_answer, tables, verdicts
 from memobench.store.published import published
 
@@ -188,7 +188,6 @@ QUOTES: dict[str, Callable[[], str]] = {
     "forms": _forms,
     "ratios": _ratios,
     "exposure": _exposure,
-    "freedom": freedom.table,
     "peaks": _peaks,
     "shares": _shares,
     "speed": _speed,

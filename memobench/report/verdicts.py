@@ -10,7 +10,7 @@ import pandas as pd
 
 from memobench import claims
 from memobench.analysis.statistics import holm
-from memobench.claims.evidence import region_text
+from memobench.claims.evidence import POSITIVE, region_text
 from memobench.common import atomic
 from memobench.report import tables
 from memobench.store.published import QUICK, list_tables
@@ -50,6 +50,7 @@ OF_PAPER = {
 }
 
 _NUMBERS = ("estimate", "low", "high", "least", "most", "seeds")
+_TINY = 1e-300
 _COLUMNS = (*claims.VARIANTS.values(), claims.OPTIMUM)
 
 
@@ -175,6 +176,8 @@ def estimate_of(row: Mapping[Any, Any]) -> str:
     ', 1.5 [1.4, 1.6] against 1 (0.667 to 1.5): +0.5, excluded'
     >>> estimate_of(row | {"low": 0.9}), estimate_of(row | {"claimed": ""})
     (', 1.5 [0.9, 1.6] against 1 (0.667 to 1.5): +0.5', ', 1.5 [1.4, 1.6] against 0.667 to 1.5')
+    >>> estimate_of(row | {"claimed": "", "least": 2.22507e-308, "most": math.inf})
+    ', 1.5 [1.4, 1.6] against above 0'
     """
     names = ("estimate", "low", "high", "claimed", "least", "most")
     numbers = [float(f"{pd.to_numeric(row[name], errors='coerce'):.3g}") for name in names]
@@ -182,7 +185,8 @@ def estimate_of(row: Mapping[Any, Any]) -> str:
     if math.isnan(low) or math.isnan(high):
         return ""
     found = f", {estimate:.3g} [{low:.3g}, {high:.3g}]"
-    region = region_text((least, most))
+    # Of the least positive number a table has a few digits.
+    region = region_text(POSITIVE if 0 < least < _TINY else (least, most))
     if math.isnan(claimed):
         return f"{found} against {region}"
     excluded = "" if low <= claimed <= high else ", excluded"

@@ -1,6 +1,7 @@
 """Degrees of freedom by formula are the rank of the Jacobian of log-probabilities."""
 
 import math
+import pathlib
 
 import jax
 import numpy as np
@@ -12,7 +13,7 @@ from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
 from memobench.core.run import Run
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
-from memobench.experiments.pages.freedom import MODELS
+from memobench.experiments.pages.freedom import MODELS, line
 from memobench.methods.training import Training
 from memobench.models.gpt import GPT
 from memobench.models.mlp_memory import MLPMemory
@@ -166,3 +167,11 @@ def test_a_symmetry_leaves_all_log_probabilities_as_they_are():
     assert np.allclose(
         log_probabilities(params["params"]), log_probabilities(moved), rtol=1e-3, atol=1e-4
     )
+
+
+def test_the_page_has_all_formulas_of_today_and_equal_ranks():
+    page = pathlib.Path(__file__).parents[2] / "docs/freedom.md"
+    rows = [x.strip("| ").split(" | ") for x in page.read_text().splitlines() if " of " in x[:99]]
+    found = [row for row in rows if len(row) == 5]
+    lines = [line(*each) for each in MODELS]
+    assert found == [[*map(str, each.values()), str(each["formula"])] for each in lines]
