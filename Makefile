@@ -17,7 +17,7 @@
 # make pages            the site as it is published, with the board of today and of every tag, in build/pages
 # make tutorial         executes docs/tutorial.ipynb, whose outputs are published
 # make intervals       docs/intervals.md, by simulation: ten minutes of CPU
-# make freedom         docs/freedom.md, degrees of freedom by formula and by rank: minutes
+# make freedom         docs/freedom.md, degrees of freedom by formula and by rank: a quarter of an hour
 # make assumptions      what theorems assume, on untrained ViT, BERT and GPT-2
 # make test-pretrained  the tests that need the extra [pretrained]
 #

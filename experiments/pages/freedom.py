@@ -90,7 +90,7 @@ INTRODUCTION = """# Formulas of degrees of freedom
 
 What the [degrees of freedom](capacity.md#degrees-of-freedom) of a model are by formula, and the
 rank of the Jacobian of its log-probabilities, computed in double precision at random weights.
-Written by `make freedom`, in minutes; a test holds every formula against the rank.
+Written by `make freedom`, in a quarter of an hour; a test holds every formula against the rank.
 
 From the number of parameters is taken, where d is the width of the stream, d_h that of H heads, w
 the neurons of a layer and S the length of contexts:
@@ -122,7 +122,7 @@ FORMULAS = {
 
 
 def page() -> str:
-    """The text of docs/freedom.md, with ranks that are computed now, in minutes."""
+    """The text of docs/freedom.md, with ranks that are computed now."""
     rows = []
     for architecture, task in MODELS:
         rank = freedom.rank(architecture.module_for(task), task)

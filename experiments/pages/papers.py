@@ -285,11 +285,11 @@ def _count_claims(decided: pd.DataFrame) -> str:
     n = decided["rests on"].value_counts()
     if n.get(_OTHERS, 0) == len(decided):
         return f"All {len(decided)} claims rest on {_OTHERS}."
-    undecided = n.get(UNDECIDED, 0)
+    undecided, elsewhere = n.get(UNDECIDED, 0), n.get(NOT_TESTED, 0)
     words = [
         f"Of {len(decided)} claims {n.get('decided', 0)} are decided at this size under one "
         f"variant or more, {undecided} {'is' if undecided == 1 else 'are'} undecided there"
-        + (f", {n[NOT_TESTED]} are of another design." if n.get(NOT_TESTED) else ".")
+        + (f", {elsewhere} of another design." if elsewhere else ".")
     ]
     for kind in (_OTHERS, _NOTHING):
         rows = decided[decided["rests on"] == kind]

@@ -151,7 +151,7 @@ class Training(TrainedMethod):
         require(
             self.epochs == 1 or self.learning_rate >= self.final_learning_rate,
             f"learning_rate={self.learning_rate:g} is below final_learning_rate="
-            f"{self.final_learning_rate:g}; lower final_learning_rate too, or give a warmup",
+            f"{self.final_learning_rate:g}; lower final_learning_rate too",
         )
         still = self.learning_rate == self.final_learning_rate
         require(
