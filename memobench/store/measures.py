@@ -89,6 +89,12 @@ def measure(
     return register
 
 
+def forget(name: str) -> None:
+    """Takes back a measure of this name, if there is one."""
+    _MEASURES.pop(name, None)
+    REGISTERED.append(name)
+
+
 def registered_measures() -> dict[str, Measure]:
     """All measures by name."""
     return dict(_MEASURES)

@@ -215,8 +215,10 @@ def _require_domains(place: str, cells: Mapping[str, Any], known: Mapping[str, C
 def _unite(*groups: dict[str, Column]) -> dict[str, Column]:
     counts = collections.Counter(name for group in groups for name in group)
     for name, count in counts.items():
-        is_new = count == 1 and name not in ADDED
-        require(is_new, f"two columns are named {name!r}; rename yours")
+        if count > 1 or name in ADDED:
+            # A session in which it is renamed goes on.
+            extra.forget(name)
+            raise UserError(f"two columns are named {name!r}; rename yours")
     return {name: column for group in groups for name, column in group.items()}
 
 
