@@ -503,8 +503,8 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
             f"{_interval(every)} times the bits of the MLP (geometric mean), and more in "
             f"{(single > 1).sum()} of them; with wide heads {_interval(wide)} times, attention + "
             f"MLP {_interval(both)} times{also}. Single ratios of attention alone are "
-            f"{single.min():.2f} to {single.max():.2f}. They spread by {total:.0%}, by label "
-            f"tables and initial weights alone {noise:.0%}: that leaves {left:.0%} for the design."
+            f"{single.min():.2f} to {single.max():.2f}. They spread by {total:.1%}, by label "
+            f"tables and initial weights alone {noise:.1%}: that leaves {left:.1%} for the design."
             + f" In {pluralize(n_failed, 'more design')} a training failed; they do not count."
             * (n_failed > 0)
         )
