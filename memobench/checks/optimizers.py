@@ -50,7 +50,7 @@ _SOUND: set[Optimizer] = set()
 
 
 def _find_fault(optimizer: Optimizer) -> str:
-    """What is wrong with an optimiser's steps, in a line; empty where nothing is."""
+    """A line on the fault that the steps of an optimiser have, empty where they have none."""
     random = np.random.default_rng(0)
     weights, slopes = (
         {name: random.normal(size=true).astype(np.float32) for name, (true, _) in _SHAPES.items()}

@@ -254,7 +254,7 @@ def test_signatures_tell_apart_what_programs_differ_in():
         changed = dataclasses.replace(run, method=METHOD.replace(**changes))
         return packing.make_pack([changed]).signature
 
-    same = [{"epochs": 9}, {"learning_rate": 0.5}, {"final_learning_rate": 0.1}]
+    same = [{"epochs": 9}, {"learning_rate": 0.5}, {"final_learning_rate": 0.02}]
     other = [
         {"batch_size": 8},
         {"n_batches": 65},
