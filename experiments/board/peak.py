@@ -136,10 +136,8 @@ class Peaks(Drawing):
         rates = " or ".join(", ".join(f"{rate:g}" for rate in each) for each in tried)
         lines, names = ratios(found), set(found["name"])
         left_out = names - {*select_drawn(found)["name"]}
-        shown, has_ranks = (
-            format_peaks(found),
-            bool(found.groupby("budget").size().min() >= _RANKED),
-        )
+        shown = format_peaks(found)
+        has_ranks = bool(found.groupby("budget").size().min() >= _RANKED)
         if has_ranks:
             ranks = [board.COLUMNS["rank"].text(row) for row in found.to_dict("records")]
             shown.insert(1, "rank", ranks)

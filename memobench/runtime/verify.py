@@ -103,7 +103,8 @@ class _Check:
         self.first: dict[str, tuple[str, _Row]] = {}
         # Runs with weights that are here, or can be made again.
         self.with_weights: set[str] = set()
-        # Of rows whose digest is not that of the kept file, a line for each run; runs of others.
+        # Runs with a row that names other weights than those kept, each with a line on it, and runs
+        # with a row that names those.
         self._unlike: dict[str, str] = {}
         self._alike: set[str] = set()
         self._rows: list[dict[str, Any]] = []
