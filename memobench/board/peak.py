@@ -21,6 +21,7 @@ from memobench.board import capacity_summary, families
 from memobench.common.errors import name_place, require
 from memobench.core.architecture import Architecture, read_family
 from memobench.core.cells import from_cells
+from memobench.core.run import Run
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate, count_failed
 from memobench.methods.training import Training
@@ -185,13 +186,29 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")
 
 
-def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
-    made = from_cells(run)
-    of_run: Any = made.method
-    lists = {name: parse_list(run[name]) for name in of_run.row_columns()}
-    with name_place(f"run {run['run_id']}"):
-        of_run.check_lists(made, lists)
+def read_grid(row: Any) -> tuple[Run, np.ndarray, np.ndarray]:
+    """The run of a row of a Peak, and what its trainings know.
+
+    Args:
+      row: of a table of runs.
+
+    Returns:
+      The run; bits_JxRxT and known_JxRxT, bits and associations known.
+
+    Raises UserError for a row whose lists are not those of its run.
+    """
+    run = from_cells(row)
+    method: Any = run.method
+    lists = {name: parse_list(row[name]) for name in method.row_columns()}
+    with name_place(f"run {row['run_id']}"):
+        method.check_lists(run, lists)
     bits_JxRxT, known_JxRxT = (np.array(value, float) for value in lists.values())
+    return run, bits_JxRxT, known_JxRxT
+
+
+def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
+    made, bits_JxRxT, known_JxRxT = read_grid(run)
+    of_run: Any = made.method
     found = peak(bits_JxRxT / run["n_params"])
     size_J, means_J = of_run.sizes(made), found.value_JxT.mean(axis=-1).tolist()
     budget = capacity_summary.budget(int(run["n_params"]))

@@ -52,8 +52,9 @@ Written by `memobench leaderboard`; never edited by hand.
 """
 _EARLIER = """
 [Board v2](boards/v2-tables.md) ranks by sets as large as the budget, and has more families at 4,096
-and 8,192 parameters. An MLP of two layers is first there at 8,192; its peak, of fewer learning
-rates and sets, is [not ranked here](board/depth.md)."""
+and 8,192 parameters. An MLP of two layers is first there at 8,192, where attention + MLP has
+no narrow heads; its peak, of fewer learning rates and sets, is
+[not ranked here](board/depth.md)."""
 _MARGIN = f"""
 Submitted weights rank above an entry where they know over {standard.MARGIN:.0%} more than it does.
 """

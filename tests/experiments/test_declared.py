@@ -18,6 +18,7 @@ from memobench.experiments import EXPERIMENTS
 from memobench.experiments.blocks.figure import Groups
 from memobench.experiments.board.design import Effects
 from memobench.experiments.board.finalists import Finalists
+from memobench.experiments.board.fresh import Fresh
 from memobench.experiments.board.longer import Changes
 from memobench.experiments.board.peak import Peaks
 from memobench.experiments.capacity.exposure_figure import Exposure
@@ -182,7 +183,7 @@ def test_every_experiment_is_well_declared(experiment, preset):
     assert len(set(names)) == len(names)
     # The board measures, whatever was said; others without claims draw what was found elsewhere.
     figure = experiment.figure
-    measures = isinstance(figure, (Changes, Effects, Finalists, Peaks, Shapes, Typical))
+    measures = isinstance(figure, (Changes, Effects, Finalists, Fresh, Peaks, Shapes, Typical))
     assert names or measures or (isinstance(figure, Scaling) and figure.guides)
     table = pd.DataFrame([cells(run) for run in runs])
     trained = table[table["method"] == "trained"]
