@@ -1,9 +1,9 @@
 """board/fresh: the answer on label tables that chose nothing.
 
 In `board/peak` half of the label tables choose the set and the learning rate at which the other
-half is measured, and four of them chose shapes before: at 8,192 parameters all. Here the best form
-of each side, and attention alone with wide heads, learn the set that was best at the rate that was
-best, with label tables and initial weights that nothing else has seen.
+half is measured, and four of them chose shapes before: at 8,192 parameters all. Here the six main
+families learn the set that was best at the rate that was best, with label tables and initial
+weights that nothing else has seen.
 
 Expected: the same ratios to the MLP.
 
@@ -13,7 +13,7 @@ Expected: the same ratios to the MLP.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from memobench.analysis.statistics import half_widths
 from memobench.board import capacity_summary, families, peak
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
-from memobench.experiments.board.peak import PRESETS
+from memobench.experiments.board.peak import PRESETS, is_main
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate, count_failed
 from memobench.report import tables
@@ -46,19 +46,21 @@ FIRST = 1000
 TABLES = {256: 48, 512: 48, 1024: 48, 2048: 32, 4096: 24, 8192: 24}
 
 # Of `measure`.
-_COLUMNS = ("budget", "form", "name", "entry", "n_examples", "learning_rate", "bits_T")
+_COLUMNS = ("budget", "side", "name", "entry", "n_examples", "learning_rate", "bits_T")
 
 
 @functools.cache
-def _on_board() -> dict[int, dict[str, Any]]:
-    """The best of each side of the board at each budget, and attention alone with wide heads."""
-    return find_best(name_peaks(published("board/peak")))
+def _on_board() -> pd.DataFrame:
+    """The peaks of the board, with their names."""
+    return name_peaks(published("board/peak"))
 
 
-def runs(budgets: Iterable[int]) -> Iterator[Run]:
-    """The forms that the answer compares, each on its best set and at its best rate."""
-    for budget in budgets:
-        for row in _on_board()[budget].values():
+def runs(budgets: Collection[int]) -> Iterator[Run]:
+    """The six main families of each budget, on their best set and at their best rate."""
+    rows: list[Any] = _on_board().to_dict("records")
+    for row in rows:
+        budget = row["budget"]
+        if budget in budgets and is_main(row["model"]):
             training = peak.TRAINING.replace(learning_rate=row["learning_rate"])
             method = Peak(
                 training=training, shares=(1.0,), rate_factors=(1.0,), tables=TABLES[budget]
@@ -74,27 +76,27 @@ def measure(table: pd.DataFrame) -> pd.DataFrame:
       table: rows of this experiment.
 
     Returns:
-      A row for each run, by budget: budget, form (a side, or attention alone with wide heads),
-      name, entry, n_examples, learning_rate, and bits_T, bits per parameter of every label table.
+      A row for each run, by budget and mean bits: budget, side, name, entry, n_examples,
+      learning_rate, and bits_T, bits per parameter of every label table.
     """
     found = []
     for row in table[(table["method"] == Peak.name) & (table["status"] == "ok")].to_dict("records"):
         made, bits_JxRxT, _ = peak.read_grid(row)
         shape: Any = made.architecture
         method: Any = made.method
-        name, (side, _) = display_name(shape), shape.side
         found.append(
             {
                 "budget": capacity_summary.budget(row["n_params"]),
-                "form": name if name == WIDE else side,
-                "name": name,
+                "side": shape.side[0],
+                "name": display_name(shape),
                 "entry": " ".join(shape.shown_sizes),
                 "n_examples": method.sizes(made)[0],
                 "learning_rate": method.training.learning_rate,
                 "bits_T": bits_JxRxT[0, 0] / row["n_params"],
             }
         )
-    return pd.DataFrame(found, columns=_COLUMNS).sort_values("budget", ignore_index=True)
+    found.sort(key=lambda row: (row["budget"], row["bits_T"].mean()))
+    return pd.DataFrame(found, columns=_COLUMNS)
 
 
 def ratio(bits_T: np.ndarray, other_T: np.ndarray) -> Estimate:
@@ -111,17 +113,24 @@ def ratio(bits_T: np.ndarray, other_T: np.ndarray) -> Estimate:
 
 
 def compare_forms(found: pd.DataFrame) -> dict[int, dict[str, Estimate]]:
-    """At each budget that has an MLP, the ratio to it of every other form.
+    """At each budget that has an MLP, the ratio to it of every other form of COMPARED.
+
+    The form of a side that knows most here counts, and wide heads beside it. Of two MLPs as good
+    the better one looks better than it is.
 
     Args:
       found: as `measure` returns it.
     """
     compared = {}
     for budget, rows in found.groupby("budget"):
-        of_form = dict(zip(rows["form"], rows["bits_T"], strict=True))
-        if MLP in of_form:
-            others = {form: of_form[form] for form in COMPARED if form in of_form}
-            compared[int(str(budget))] = {x: ratio(y, of_form[MLP]) for x, y in others.items()}
+        known = {
+            name: bits_T
+            for column in ("name", "side")
+            for name, bits_T in zip(rows[column], rows["bits_T"], strict=True)
+        }
+        if MLP in known:
+            others = [form for form in COMPARED if form in known]
+            compared[int(str(budget))] = {x: ratio(known[x], known[MLP]) for x in others}
     return compared
 
 
@@ -134,24 +143,22 @@ class Fresh(Drawing):
         compared = compare_forms(measure(table))
         figure, axes = subplots(1, 1, (7, 5))
         axis, styles = axes[0, 0], styles_of(COMPARED)
-        for factor, shown, fill in (
-            (0.985, _board_ratios(compared), "none"),
-            (1.015, compared, "full"),
-        ):
-            for shift, (form, style) in zip((0.94, 1.0, 1.06), styles.items(), strict=True):
+        for shift, alpha, shown in ((0.98, 0.35, _board_ratios(compared)), (1.02, 1.0, compared)):
+            for form, style in styles.items():
                 points = [(x, *of[form]) for x, of in shown.items() if form in of]
                 x_B, value_B, low_B, high_B = np.reshape(points, (-1, 4)).T
-                drawn = {**style.for_points(), "markersize": 6, "linestyle": "", "fillstyle": fill}
                 arms = [value_B - low_B, high_B - value_B]
-                axis.errorbar(x_B * shift * factor, value_B, yerr=arms, capsize=2, **drawn)
+                axis.errorbar(
+                    x_B * shift, value_B, yerr=arms, capsize=2, alpha=alpha, **style.for_line()
+                )
         axis.axhline(1, color="black", linewidth=1)
         axis.set_xscale("log")
         axis.set_xticks([*compared], [f"{x:,}" for x in compared])
         axis.minorticks_off()
         axis.set_xlabel("parameters")
         axis.set_ylabel("bits over the MLP's")
-        legend(figure, [key(form, **style.for_points()) for form, style in styles.items()])
-        figure.suptitle(f"{experiment.title}; hollow: the board's")
+        legend(figure, [key(form, **style.for_line()) for form, style in styles.items()])
+        figure.suptitle(f"{experiment.title} (faint: those of the board)")
         return figure
 
     def answer(self, table: pd.DataFrame) -> str:
@@ -189,7 +196,9 @@ class Fresh(Drawing):
             tables.markdown(pd.DataFrame(rows).fillna("–"), {}),
             "Means over label tables, with 95% intervals (Student's, paired over label tables). "
             "Shape, set and rate are those of most bits on the board, chosen on other label "
-            "tables: another choice might know more.",
+            "tables: another choice might know more. Of the two forms of a side, wide and narrow, "
+            "the one that knows more here counts, which intervals do not cover: of the MLP's, "
+            "which are close to one another, the better one looks better than it is.",
             "## What each knows",
             tables.markdown(_format(found), {}),
         ]
@@ -197,7 +206,7 @@ class Fresh(Drawing):
 
 def _board_ratios(budgets: Iterable[int]) -> dict[int, dict[str, Estimate]]:
     """The ratios to the MLP on the board."""
-    best = _on_board()
+    best = find_best(_on_board())
     return {x: {form: compare(best[x][form], best[x][MLP]) for form in COMPARED} for x in budgets}
 
 
@@ -220,7 +229,7 @@ def _format(found: pd.DataFrame) -> pd.DataFrame:
 
 EXPERIMENT = Experiment(
     name="board/fresh",
-    title="Bits over the MLP's on label tables that chose nothing",
+    title="Bits over the MLP's on fresh label tables",
     presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()},
     of_full="256 and 512 parameters of up to 1,024",
     figure=Fresh(),

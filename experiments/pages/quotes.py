@@ -21,7 +21,7 @@ from memobench.board.capacity_summary import SIDES
 from memobench.board.table import OPEN
 from memobench.common import atomic, folders
 from memobench.experiments import EXPERIMENTS
-from memobench.experiments.board import design, peak, shapes
+from memobench.experiments.board import design, fresh, peak, shapes
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import papers
 from memobench.report import answer, peak_answer, tables, verdicts
@@ -53,7 +53,9 @@ def _forms() -> str:
 
 def _ratios() -> str:
     """Bits per parameter, and attention over MLP, at every budget with all forms."""
-    return peak_answer.tabulate(_read_peaks())
+    compared = fresh.compare_forms(fresh.measure(published("board/fresh")))
+    over_mlp = {budget: of_form[fresh.ATTENTION] for budget, of_form in compared.items()}
+    return peak_answer.tabulate(_read_peaks(), over_mlp)
 
 
 def _bought() -> str:

@@ -6,7 +6,7 @@ beside it. All of it follows from runs of Peaks; no sentence is written by hand.
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -181,11 +181,12 @@ def _in_brackets(*notes: str) -> str:
     return f" ({found})" if found else ""
 
 
-def tabulate(found: pd.DataFrame) -> str:
+def tabulate(found: pd.DataFrame, fresh: Mapping[int, Estimate] | None = None) -> str:
     """A Markdown table of bits per parameter, and of attention over MLP, a row for each budget.
 
     Args:
       found: as `name_peaks` returns it.
+      fresh: attention over MLP on label tables that chose nothing, at every budget.
     """
     rows = [
         {
@@ -199,6 +200,7 @@ def tabulate(found: pd.DataFrame) -> str:
             "attention alone / MLP": tables.interval(
                 *compare(best[_ATTENTION], best[_MLP]), digits=2
             ),
+            **({"with fresh labels": tables.interval(*fresh[budget], digits=2)} if fresh else {}),
         }
         for budget, best in find_best(found).items()
     ]

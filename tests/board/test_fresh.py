@@ -8,7 +8,8 @@ from memobench.board import peak
 from memobench.core.cells import cells
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import fresh
-from memobench.report.peak_answer import find_best, name_peaks
+from memobench.experiments.board.peak import main_shapes
+from memobench.report.peak_answer import name_peaks
 from memobench.store.published import published
 from tests.entries import n_params_of
 
@@ -25,12 +26,14 @@ def test_no_other_run_of_the_board_has_its_label_tables():
 
 
 @pytest.mark.parametrize("budget", fresh.TABLES)
-def test_forms_learn_what_was_best_on_the_board(budget):
-    best = find_best(name_peaks(published("board/peak")))[budget]
+def test_the_main_families_learn_what_was_best_on_the_board(budget):
+    found = name_peaks(published("board/peak"))
+    best = {row["model"]: row for row in found[found["budget"] == budget].to_dict("records")}
     made = list(fresh.runs([budget]))
-    assert {run.architecture for run in made} == {row["model"] for row in best.values()}
+    assert {run.architecture for run in made} == set(main_shapes(budget))
+    assert len(made) == 6
     for run in made:
-        row = next(row for row in best.values() if row["model"] == run.architecture)
+        row = best[run.architecture]
         assert run.task.n_examples == row["n_examples"]
         assert run.method.training.learning_rate == row["learning_rate"]
         assert run.method.steps == peak.TRAINING.steps
@@ -94,6 +97,20 @@ def test_the_page_compares_each_form_with_the_mlp(table, tmp_path):
     assert "| 256 | 1.500 [1.500, 1.500] |" in sections
     assert "0 of 48" in sections
     figure.draw(EXPERIMENTS["board/fresh"], "quick", table).savefig(tmp_path / "figure.png")
+
+
+def test_the_better_form_of_a_side_counts(table):
+    """A wide head that knows a tenth more takes the narrow one's place."""
+    is_wide = (table["architecture"] == "mlp") & (table["d_head"] == table["d_model"])
+    is_wide &= table["n_heads"] == 1
+    assert is_wide.sum() == 2
+    more = [
+        [[[1.1 * bits for bits in x[0][0]]]] if wide else x
+        for x, wide in zip(table["size_bits"], is_wide, strict=True)
+    ]
+    compared = fresh.compare_forms(fresh.measure(table.assign(size_bits=more)))
+    for of_form in compared.values():
+        assert of_form[fresh.ATTENTION].value == pytest.approx(1.0)
 
 
 def test_a_form_that_scatters_is_undecided(table):
