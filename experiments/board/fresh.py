@@ -5,7 +5,7 @@ half is measured, and four of them chose shapes before: at 8,192 parameters all.
 families learn the set that was best at the rate that was best, with label tables and initial
 weights that nothing else has seen.
 
-Expected: the same ratios to the MLP.
+Expected: the same ratios to the MLP. (They are as high, or higher, where the MLP knows less.)
 
     memobench run board/fresh --preset=quick
     memobench report board/fresh --preset=quick
