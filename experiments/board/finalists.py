@@ -51,7 +51,7 @@ SHARES = (0.5, 0.625, 0.75)
 # Of the learning rate: the two that narrow heads of each side take on the board.
 FACTORS = {ATTENTION: (1.0, 2.0), MLP: (5.0, 10.0), BOTH: (5.0, 10.0)}
 # Shapes of each side at a budget.
-PLACES = dict.fromkeys((256, 512, 1024, 2048, 4096), 8) | {8192: 4}
+PLACES = dict.fromkeys((256, 512, 1024, 2048, 4096), 8)
 PRESETS = {
     "quick": (256, 512),
     "full": (256, 512, 1024),

@@ -70,7 +70,7 @@ def runs(budgets: Collection[int]) -> Iterator[Run]:
 
 
 def measure(table: pd.DataFrame) -> pd.DataFrame:
-    """What each form knows of every label table.
+    """The bits that each form knows of every label table.
 
     Args:
       table: rows of this experiment.
