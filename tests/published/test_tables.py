@@ -49,7 +49,7 @@ def _value(text):
 
 
 def _read(path):
-    texts = ("run_id", "rate_factors", "start")
+    texts = ("run_id", "rate_factors", "shares", "start")
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
             read = {name: (x or None) if name in texts else _value(x) for name, x in row.items()}
