@@ -63,6 +63,9 @@ def mean_over_seeds(
       UserError: runs of one seed differ in nothing that is known here. A kind whose file was not
         loaded has columns of its own.
     """
+    if "run_id" in table:
+        # Of folders that share runs.
+        table = table[table["run_id"].isna() | ~table.duplicated("run_id", keep="last")]
     # No function is called group by group: with many configurations that would take hours.
     counted = {
         name: (table["status"] == status).astype(int)

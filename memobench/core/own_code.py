@@ -254,7 +254,8 @@ class _Walk:
         if not self._owns(own):
             if own.get("__name__") == "flax.linen.module" and hasattr(function, "__wrapped__"):
                 return (function.__wrapped__,)  # Flax wraps all methods of modules.
-            called = function.__module__, function.__qualname__
+            # Of the wrapper: the function's own are those of what it wraps, a user's file.
+            called = own.get("__name__"), code.co_qualname
             unnamed = code.co_names if code.co_name == "<lambda>" else ()
             return *called, unnamed, *held, *self._digest_names(_closure(function))
         package = own.get("__package__")

@@ -145,8 +145,11 @@ def write_shard(folder: Path, rows: Sequence[dict], provenance: dict[str, Any]) 
             return path
         except FileExistsError:
             try:
-                read_shard(path)
+                held = {row["run_id"] for row in read_shard(path).rows}
             except Exception:
+                continue
+            # By mistake a file may have the name of other runs, which it lacks.
+            if not held >= {row["run_id"] for row in rows}:
                 continue
             _log.warning("%s already exists and was kept", path)
             return path

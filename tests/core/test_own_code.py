@@ -15,7 +15,7 @@ from memobench import certificates
 from memobench.analysis.kinds import FAMILIES
 from memobench.common.errors import UnknownKind, UserError
 from memobench.core import module as models
-from memobench.core import own_code, source
+from memobench.core import own_code, plugins, source
 from memobench.core.cells import cells, from_cells
 from memobench.core.run import Run
 from memobench.experiment import load_file
@@ -510,3 +510,26 @@ def test_a_file_that_was_edited_after_it_was_loaded_is_loaded_again(load, tmp_pa
     kind = load(mine, "# Why.\n" + HELPER)
     (tmp_path / "helper.py").write_text(HELPER)
     assert kind.code == load(mine).code != before
+
+
+WRAPPED = """
+import jax
+
+@jax.checkpoint
+def mix(x):
+    return {text}
+
+class Mixed:
+    def module(self):
+        return mix
+"""
+
+
+def test_the_code_of_a_wrapped_function_does_not_depend_on_its_folder(tmp_path):
+    codes = []
+    for folder, text in (("a", "2 * x"), ("b", "2 * x"), ("c", "3 * x")):
+        file = tmp_path / folder / "mine.py"
+        file.parent.mkdir()
+        file.write_text(WRAPPED.format(text=text))
+        codes.append(own_code.code_of(plugins.load(file, lambda module: module).Mixed))
+    assert codes[0] == codes[1] != codes[2]

@@ -73,6 +73,15 @@ def test_nothing_measured_is_overwritten_and_no_run_is_there_twice(tmp_path, cap
     assert sorted(results.load_results(tmp_path)["run_id"]) == sorted([_id("a"), _id("b")])
 
 
+def test_a_file_by_the_name_of_other_runs_does_not_take_their_place(tmp_path):
+    one = results.write_shard(tmp_path, [_row("a")], PROVENANCE)
+    two = results.write_shard(tmp_path, [_row("b", seed=2)], PROVENANCE)
+    two.write_bytes(one.read_bytes())
+    again = results.write_shard(tmp_path, [_row("b", seed=2)], PROVENANCE)
+    assert again not in (one, two)
+    assert sorted(results.load_results(tmp_path)["run_id"]) == sorted([_id("a"), _id("b")])
+
+
 SPOILED = {
     "torn": lambda text: text[: len(text) // 2],
     "empty": lambda text: "",
