@@ -63,16 +63,18 @@ def mean_over_seeds(
       UserError: runs of one seed differ in nothing that is known here. A kind whose file was not
         loaded has columns of its own.
     """
-    if "run_id" in table:
-        # Of folders that share runs.
-        table = table[table["run_id"].isna() | ~table.duplicated("run_id", keep="last")]
     # No function is called group by group: with many configurations that would take hours.
+    group_R = group_rows(table, configuration())
+    _require_seeds(table, group_R)
+    if "run_id" in table:
+        # Folders may share runs.
+        known = pd.DataFrame({"group": group_R, "run_id": table["run_id"].to_numpy()})
+        is_again_R = known.duplicated(keep="last").to_numpy() & table["run_id"].notna().to_numpy()
+        table, group_R = table[~is_again_R], group_R[~is_again_R]
     counted = {
         name: (table["status"] == status).astype(int)
         for name, status in (("seeds", "ok"), ("diverged", "diverged"))
     }
-    group_R = group_rows(table, configuration())
-    _require_seeds(table, group_R)
     groups = table.assign(**counted).groupby(group_R)
     columns: dict[str, Any] = {name: groups[name].sum() for name in counted}
     for measure in measures:

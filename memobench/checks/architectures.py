@@ -289,6 +289,8 @@ def _check_predictions(module: Module, task: Task) -> Iterator[str]:
         domain = float_between(0)
         if not domain.holds(value):
             yield f"its {name} must be {domain.description}, got {short_repr(value)}; fix it"
+        elif name == "work" and value == 0:
+            yield "its work must be above 0, got 0: packs are planned by it; fix it"
 
 
 def _outputs(module: Module, task: Task) -> Iterator[str]:

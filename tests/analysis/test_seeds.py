@@ -27,6 +27,13 @@ def test_means_are_over_seeds_and_leave_diverged_runs_out(measured):
     np.testing.assert_allclose(one["accuracy_interval"], half, rtol=1e-4)
 
 
+def test_a_run_that_two_folders_hold_counts_once(measured):
+    _, table = measured
+    twice = pd.concat([table, table])
+    once, found = analysis.mean_over_seeds(table), analysis.mean_over_seeds(twice)
+    pd.testing.assert_frame_equal(found, once)
+
+
 def test_runs_of_kinds_that_are_not_loaded_are_not_taken_for_seeds(measured):
     """What tells them apart is in columns that are known to their kind's file alone."""
     _, table = measured

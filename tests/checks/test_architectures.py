@@ -235,6 +235,8 @@ class Odd(Module):
     def work(self, n_examples, context_length):
         if self.odd == "work":
             return "much"
+        if self.odd == "no work":
+            return 0
         return super().work(n_examples, context_length)
 
     def idle(self):
@@ -278,6 +280,7 @@ ODDITIES = {
     "noise": f'its module raises InvalidRngError: .*"noise".* {_line("noise")}: nothing but',
     "asserts": f"its module raises AssertionError: too narrow {_line('asserts')}$",
     "work": "its work must be a number >= 0, got 'much'; fix it",
+    "no work": "its work must be above 0, got 0: packs are planned by it; fix it",
     "idle": f"its module raises LookupError: no experts {_line('idle', 'self.odd')}$",
     "more idle": "its n_params_active must be a number >= 0, got -1; fix it",
     "empty": "it must have parameters, got none",
