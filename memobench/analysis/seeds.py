@@ -67,9 +67,9 @@ def mean_over_seeds(
     group_R = group_rows(table, configuration())
     _require_seeds(table, group_R)
     if "run_id" in table:
-        # Folders may share runs.
+        # Folders may share runs. The first stays, so that groups keep their order.
         known = pd.DataFrame({"group": group_R, "run_id": table["run_id"].to_numpy()})
-        is_again_R = known.duplicated(keep="last").to_numpy() & table["run_id"].notna().to_numpy()
+        is_again_R = known.duplicated().to_numpy() & table["run_id"].notna().to_numpy()
         table, group_R = table[~is_again_R], group_R[~is_again_R]
     counted = {
         name: (table["status"] == status).astype(int)
