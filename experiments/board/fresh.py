@@ -2,8 +2,8 @@
 
 In `board/peak` half of the label tables choose the set and the learning rate at which the other
 half is measured, and four of them chose shapes before: at 8,192 parameters all. Here the six main
-families learn the set that was best at the rate that was best, with label tables and initial
-weights that nothing else has seen.
+families learn the set that was best at the rate that was best, with label tables that nothing
+else has seen. Initial weights are drawn by the run's seed, so that the first are the board's.
 
 Expected: the same ratios to the MLP. (They are as high, or higher, where the MLP knows less.)
 
@@ -196,8 +196,9 @@ class Fresh(Drawing):
             tables.markdown(pd.DataFrame(rows).fillna("–"), {}),
             "Means over label tables, with 95% intervals (Student's, paired over label tables). "
             "Shape, set and rate are those of most bits on the board, chosen on other label "
-            "tables: another choice might know more. Of the two forms of a side, wide and narrow, "
-            "the one that knows more here counts, which intervals do not cover: of the MLP's, "
+            "tables: another choice might know more. Initial weights of the first label tables, as "
+            "many as the board has, are those of the board. Of the two forms of a side, wide and "
+            "narrow, the one that knows more here counts, which intervals do not cover: of the MLP's, "
             "which are close to one another, the better one looks better than it is.",
             "## What each knows",
             tables.markdown(_format(found), {}),
