@@ -198,8 +198,8 @@ class Fresh(Drawing):
             "Shape, set and rate are those of most bits on the board, chosen on other label "
             "tables: another choice might know more. Initial weights of the first label tables, as "
             "many as the board has, are those of the board. Of the two forms of a side, wide and "
-            "narrow, the one that knows more here counts, which intervals do not cover: of the MLP's, "
-            "which are close to one another, the better one looks better than it is.",
+            "narrow, the one that knows more here counts, which intervals do not cover: of the "
+            "MLP's, which are close to one another, the better one looks better than it is.",
             "## What each knows",
             tables.markdown(_format(found), {}),
         ]
