@@ -275,7 +275,9 @@ class _Walk:
 
     def _class(self, cls: Any, own: Mapping[str, Any]) -> Iterable[Any]:
         if not self._owns(own):
-            return cls.__module__, cls.__qualname__
+            # Not in its module by its name: a library made it, as `nn.remat` of a module.
+            wrapped = {x: y for x, y in vars(cls).items() if hasattr(y, "__wrapped__")}
+            return cls.__module__, cls.__qualname__, cls.__bases__, *self._digest_names(wrapped)
         if own.get("__file__"):
             self.files[own["__file__"]] = own.get("__package__")
         # Fields with a domain are in ids by their values.

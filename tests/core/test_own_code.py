@@ -533,3 +533,26 @@ def test_the_code_of_a_wrapped_function_does_not_depend_on_its_folder(tmp_path):
         file.write_text(WRAPPED.format(text=text))
         codes.append(own_code.code_of(plugins.load(file, lambda module: module).Mixed))
     assert codes[0] == codes[1] != codes[2]
+
+
+@pytest.mark.parametrize(
+    ("lifted", "other"),
+    [
+        ("nn.remat(Table)", "nn.remat(Table, policy=lambda *_: False)"),
+        ("nn.jit(Table)", "nn.remat(Table)"),
+        ("nn.vmap(Table, {'params': None})", "nn.vmap(Table, {'params': 0})"),
+    ],
+)
+def test_the_code_of_a_module_that_flax_lifted_counts(load, lifted, other):
+    """Flax makes such a class, whose module is one of Flax's."""
+
+    def lift(how):
+        mine = MINE.replace("return Table(", "return Lifted(")
+        return mine.replace('@kind("', f'Lifted = {how}\n\n\n@kind("')
+
+    texts = [lift(lifted), lift(lifted).replace("tokens_S[-1]", "tokens_S[0]"), lift(other)]
+    codes = [
+        load(text).code for text in [*texts, lift(lifted).replace("SPREAD = 1.0", "SPREAD = 2.0")]
+    ]
+    assert load(texts[0]).code == codes[0]
+    assert len(set(codes)) == 4
