@@ -181,7 +181,7 @@ class _Walk:
                 continue
             packages = itertools.accumulate(name.split("."), "{}.{}".format)
             for each in (*packages, *(f"{name}.{x}" for x in given)):
-                spec = _spec(each)
+                spec = find_spec(each)
                 if spec and self._owns({"__name__": each, "__file__": spec.origin}):
                     yield spec
                 elif name.startswith(each):
@@ -195,7 +195,7 @@ class _Walk:
             return module.startswith("memobench.core.plugins.")
         if not file:  # Such as a notebook.
             return top not in sys.stdlib_module_names
-        if not _is_installed(file):
+        if not is_installed(file):
             return True
         return self._home in (pathlib.Path(file), *pathlib.Path(file).parents)
 
@@ -327,7 +327,8 @@ def _forget() -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_installed(file: str) -> bool:
+def is_installed(file: str) -> bool:
+    """True for a file of Python or of an installed package."""
     path = pathlib.Path(file).resolve()
     return _STDLIB in path.parents or bool({"site-packages", "dist-packages"} & set(path.parts))
 
@@ -348,7 +349,7 @@ def _name_in(module: ModuleType, thing: Any) -> str | None:
     return name if found is thing else None
 
 
-def _spec(module: str) -> Any:
+def find_spec(module: str) -> Any:
     """The import system's spec of a module; None for a name that it does not find."""
     with contextlib.suppress(Exception):  # To find it may import others.
         return importlib.util.find_spec(module)

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from memobench.common.errors import UserError, in_a_line
+from memobench.core import own_code, source
 
 # Of the entry points by which a package names its modules.
 GROUP = "memobench"
@@ -102,7 +103,11 @@ def at_work(modules: Sequence[str], work: Callable[..., Any], *arguments: Any) -
 
 def _register(name: str, path: pathlib.Path | None, register: Callable[[ModuleType], Any]) -> Any:
     try:
-        module = _find_loaded(path) or importlib.import_module(name)
+        module = _find_loaded(path)
+        if not module:
+            if path:
+                _check_beside(path)
+            module = importlib.import_module(name)
         found = register(module)
     except (Exception, SystemExit) as error:
         raise UserError(_line(error, name, path)) from error
@@ -118,6 +123,24 @@ def _find_loaded(path: pathlib.Path | None) -> ModuleType | None:
         if name != "__main__" and getattr(module, "__file__", None) == str(path):
             return module
     return None
+
+
+def _check_beside(path: pathlib.Path) -> None:
+    """Refuses a file that would import others than those beside it, of files loaded before."""
+    waiting, seen = [path], {path}
+    for file in waiting:
+        parsed = source.file("".join(source.lines_of(str(file))))
+        for module, *_ in source.names(parsed.code).imports if parsed else ():
+            top = module.partition(".")[0]
+            beside = {path.parent / f"{top}.py", path.parent / top / "__init__.py"} - seen
+            beside = {x for x in beside if x.is_file()}
+            spec = own_code.find_spec(top) if beside else None
+            origin = (spec and spec.origin) or ""
+            if os.path.isfile(origin) and not own_code.is_installed(origin):
+                if pathlib.Path(origin).resolve() not in beside:
+                    raise UserError(f"{top} is {origin} here, not the one beside it; rename one")
+            waiting += beside
+            seen |= beside
 
 
 def _line(error: BaseException, name: str, path: pathlib.Path | None) -> str:

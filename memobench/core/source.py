@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 from memobench.common.errors import UserError
 
 _FLAGS = sum(getattr(__future__, x).compiler_flag for x in __future__.all_feature_names)
+# Those of f-strings are in parts, from Python 3.12 on.
+_STRINGS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+_AT_START = {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 _READING = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
@@ -132,11 +135,17 @@ def _first_line(function: Any) -> int:
 
 def _strip_comments(lines: list[str]) -> str:
     lines = [line.rstrip("\r\n") for line in lines]
+    within, before = set(), tokenize.NEWLINE
     try:
         for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+            row, column = token.start
             if token.type == tokenize.COMMENT:
-                row, column = token.start
                 lines[row - 1] = lines[row - 1][:column]
+            # Spaces and blank lines are a part of a string, which a docstring is for nobody.
+            elif token.type in _STRINGS and before not in _AT_START:
+                within |= {*range(row - 1, token.end[0] - 1)}
+            before = token.type
     except (tokenize.TokenError, SyntaxError):
         pass  # A part of a statement, as lambdas are: then all of it counts.
-    return "\n".join(line.rstrip() for line in lines if line.strip())
+    stripped = enumerate(x if row in within else x.rstrip() for row, x in enumerate(lines))
+    return "\n".join(line for row, line in stripped if line or row in within)

@@ -556,3 +556,18 @@ def test_the_code_of_a_module_that_flax_lifted_counts(load, lifted, other):
     ]
     assert load(texts[0]).code == codes[0]
     assert len(set(codes)) == 4
+
+
+@pytest.mark.parametrize("mark", ['"""', 'f"""{1}'])
+def test_blank_lines_and_spaces_of_a_string_count(notebook, mark):
+    """Those of a docstring and between statements do not."""
+    codes = []
+    for docs, text in (
+        ("\n", "\n"),
+        ("\n\n", "\n"),
+        *(("\n", x) for x in ("\n\n", " \n", "\n \n")),
+    ):
+        helper = f'def f():\n    """A.{docs}"""{docs}\n    return len({mark}a{text}b""")'
+        codes.append(notebook(helper, _reading("f()"))["MyTable"].code)
+    assert codes[0] == codes[1]
+    assert len(set(codes)) == 4

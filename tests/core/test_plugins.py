@@ -18,6 +18,7 @@ from memobench.core.architecture import Architecture
 from memobench.experiment import load_file
 from memobench.experiments import EXPERIMENTS
 from tests.command_line import command_line
+from tests.drawn import assert_one_line
 
 EXTENDING = pathlib.Path(__file__).parents[1] / "extending"
 MINE = """
@@ -261,3 +262,24 @@ def test_an_installed_package_registers_its_modules(write, tmp_path, monkeypatch
     assert done.stderr == (
         "memobench: the installed module mine: ZeroDivisionError: division by zero\n"
     )
+
+
+def test_a_file_does_not_get_the_helper_of_another_folder(tmp_path, monkeypatch):
+    """Python has one module of a name, so that the second would silently use the first's."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    for folder, value in (("one", 1), ("two", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "helping.py").write_text(f"import helped_{folder}\nVALUE = {value}")
+        (tmp_path / folder / f"helped_{folder}.py").write_text("import helping")
+        (tmp_path / folder / "mine.py").write_text("from helping import VALUE")
+    assert plugins.load(tmp_path / "one" / "mine.py", lambda module: module.VALUE) == 1
+    with pytest.raises(UserError, match=r"helping is .*one.*, not the one beside it; rename one"):
+        plugins.load(tmp_path / "two" / "mine.py")
+    (tmp_path / "two" / "mine.py").write_text("def value():\n    from helping import VALUE")
+    with pytest.raises(UserError, match="rename one") as error:
+        plugins.load(tmp_path / "two" / "mine.py")
+    assert_one_line(error.value)
+    (tmp_path / "two" / "helping.py").unlink()
+    (tmp_path / "two" / "mine.py").write_text("VALUE = 3")
+    assert plugins.load(tmp_path / "two" / "mine.py", lambda module: module.VALUE) == 3
