@@ -136,9 +136,9 @@ def _check_beside(path: pathlib.Path) -> None:
             beside = {x for x in beside if x.is_file()}
             spec = own_code.find_spec(top) if beside else None
             origin = (spec and spec.origin) or ""
-            if os.path.isfile(origin) and not own_code.is_installed(origin):
-                if pathlib.Path(origin).resolve() not in beside:
-                    raise UserError(f"{top} is {origin} here, not the one beside it; rename one")
+            is_file = os.path.isfile(origin) and not own_code.is_installed(origin)
+            if is_file and pathlib.Path(origin).resolve() not in beside:
+                raise UserError(f"{top} is {origin} here, not the one beside it; rename one")
             waiting += beside
             seen |= beside
 

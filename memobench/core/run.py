@@ -164,7 +164,7 @@ class PackResult:
       run_seconds: all other seconds, which `runtime.worker` measures.
       earlier_devices: devices that trained each run before, from `runtime.worker`.
       variables: of the final weights, padded and stacked.
-      columns: further cells of each run's row, from methods that have any.
+      columns: further cells of each run's row, of the method's `columns_of_rows`.
       weights: to be kept of each run, or None; by default `variables`.
     """
 
@@ -222,6 +222,13 @@ class Cost:
     starts: int = 1
     queues: bool = False
     closed_form: bool = False
+
+    def __post_init__(self) -> None:
+        require(
+            self.steps >= 1 <= self.sequential_steps,
+            f"the steps of a method must be at least 1, got {min(self.steps, self.sequential_steps)}; "
+            "what is made without any counts as one",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

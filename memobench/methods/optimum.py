@@ -107,7 +107,12 @@ class Optimum(Method):
                 "gradient_norm", "largest entry of the gradient in the end", col.float_between(0)
             ),
             Column("iterations", "of L-BFGS from the best start", col.int_between()),
-            Column("start_losses", "at which polished starts ended, least first", losses, "nats"),
+            Column(
+                "start_losses",
+                "at which polished starts ended, least first; none of those that diverged",
+                losses,
+                "nats",
+            ),
         )
 
 
@@ -171,9 +176,9 @@ def solve(pack: Pack, on_steps: Callable[[int], None] = lambda _: None) -> PackR
         variables={"params": best, "constants": constants},
         columns=tuple(
             {
-                "gradient_norm": float(found.gradient_norm_M[i, 0]),
-                "iterations": int(found.iterations_M[i, 0]),
-                "start_losses": found.loss_M[i].tolist(),
+                "gradient_norm": found.gradient_norm_M[i, 0],
+                "iterations": found.iterations_M[i, 0],
+                "start_losses": [x for x in found.loss_M[i].tolist() if math.isfinite(x)],
             }
             for i in range(len(pack.runs))
         ),

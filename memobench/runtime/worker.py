@@ -21,7 +21,7 @@ from flax import traverse_util
 
 from memobench import certificates
 from memobench.common import atomic, settings
-from memobench.common.errors import DoesNotFit, UserError, require
+from memobench.common.errors import DoesNotFit, UserError, require, short_repr
 from memobench.common.notation import pluralize
 from memobench.core import cells as runs
 from memobench.core import module as models
@@ -126,11 +126,7 @@ def make_trainer(
             timed = checkpoints.Timed(saved, device_name(jax.devices()[0]), len(pack.runs))
         started = time.perf_counter()
         result = pack.runs[0].method.train(pack, on_steps, timed)
-        n, name = len(pack.runs), pack.runs[0].method.name
-        require(
-            isinstance(result, PackResult) and len(result.accuracy_R) == len(result.loss_R) == n,
-            f"method {name}: its train must return a PackResult of {pluralize(n, 'run')}",
-        )
+        _require_of_pack(pack, result)
         seconds = time.perf_counter() - started + (timed.earlier_seconds if timed else 0.0)
         return dataclasses.replace(
             result,
@@ -141,6 +137,34 @@ def make_trainer(
         )
 
     return train
+
+
+def _require_of_pack(pack: Pack, result: Any) -> None:
+    """Raises UserError unless this may be what a method's `train` returns for a pack."""
+    n, method = len(pack.runs), pack.runs[0].method
+    require(
+        isinstance(result, PackResult) and len(result.accuracy_R) == len(result.loss_R) == n,
+        f"method {method.name}: its train must return a PackResult of {pluralize(n, 'run')}",
+    )
+    for name, given in (("columns", result.columns), ("weights", result.weights or ())):
+        require(
+            len(given) in (0, n),
+            f"method {method.name}: {name} of its PackResult must be of {pluralize(n, 'run')}, got "
+            f"those of {len(given)}",
+        )
+    for name in {x for each in result.columns for x in each} - method.columns_of_rows().keys():
+        raise UserError(
+            f"method {method.name}: its PackResult has the column {short_repr(name)}; name it in "
+            "columns_of_rows, or leave it out"
+        )
+    shapes = models.shapes(pack.module, pack.runs[0].task.context_length)
+    expected = {x: shapes[x] for x in result.variables or {} if x in shapes}
+    stacked = jax.tree.map(lambda x: (n, *x.shape), expected)
+    require(
+        jax.tree.map(np.shape, dict(result.variables or {})) == stacked,
+        f"method {method.name}: variables of its PackResult must be those of pack.module, of "
+        f"{pluralize(n, 'run')} each; stack them, or leave them out",
+    )
 
 
 def _write(
@@ -183,7 +207,7 @@ def _shards(pack: Pack, result: PackResult) -> list[tuple[list[dict[str, Any]], 
     for rows, about in shards:
         try:
             require_whole(json.loads(json.dumps(rows)), about)  # As readers will.
-        except UserError as error:
+        except (UserError, TypeError, ValueError) as error:
             raise UserError(
                 f"the result of run {rows[0]['run_id']} and those packed with it: {error}; report "
                 "it, or fix the kind of yours that made it"
@@ -281,10 +305,16 @@ def rows_of(pack: Pack, result: PackResult) -> list[dict[str, Any]]:
                 "curve_steps": steps,
                 "curve_accuracy": accuracy,
                 "curve_loss": loss,
-                **own_columns[i],
+                **{name: _plain(cell) for name, cell in own_columns[i].items()},
             }
         )
     return rows
+
+
+def _plain(cell: Any) -> Any:
+    """A cell as JSON has it; None for a number that is not finite, as of a diverged run."""
+    cell = cell.tolist() if hasattr(cell, "tolist") else cell
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
 def weights_of(pack: Pack, result: PackResult) -> Iterator[bytes | None]:

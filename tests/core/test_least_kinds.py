@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 from flax import linen as nn
 
@@ -18,9 +19,9 @@ from memobench.constructions.base import Construction
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells, from_cells, spec_columns
-from memobench.core.columns import choice, integer, number
+from memobench.core.columns import Column, by_name, choice, float_between, integer, number
 from memobench.core.module import Module
-from memobench.core.run import Cost, Method, Run
+from memobench.core.run import Cost, Method, PackResult, Run
 from memobench.core.spec import kind
 from memobench.engine import initializing
 from memobench.experiments.mahdavi2024.own_methods import Annealing
@@ -247,13 +248,66 @@ def test_a_method_that_lacks_something_is_refused(left_out, changed, said):
         kind("lucky")(type("Lucky", (Method,), {**given, "version": "1"}))
 
 
-def test_what_a_method_returns_is_looked_at():
-    given = {"protocol": "none", "steps": 1, "check_run": lambda *_: None, "version": "1"}
-    lucky = kind("lucky")(type("Lucky", (Method,), {**given, "train": lambda *_: None}))
-    heads = AttentionOnly(d_model=3, d_head=3)
-    run = Run(task=Associations(vocab_size=5), architecture=heads, method=lucky())
-    with pytest.raises(RunsFailed, match="its train must return a PackResult of 1 run"):
-        memobench.run([run], progress=False)
+@pytest.fixture
+def lucky():
+    """Runs a method of these steps that returns all else for its one model."""
+
+    def run(**how):
+        class Lucky(Method):
+            protocol: ClassVar[str] = "none"
+            steps: ClassVar[int] = how.pop("steps", 1)
+            version: ClassVar[str] = "1"
+
+            def check_run(self, run):
+                pass
+
+            def train(self, pack, on_steps, checkpoints=None):
+                ends = {"accuracy_R": np.ones(1), "loss_R": np.zeros(1), "compile_seconds": 0.0}
+                return PackResult.of_ends(**ends | how) if how else None
+
+            @classmethod
+            def columns_of_rows(cls):
+                return by_name(Column("luck", "of it", float_between()))
+
+        heads = AttentionOnly(d_model=3, d_head=3)
+        task = Associations(vocab_size=5)
+        run = Run(task=task, architecture=heads, method=kind("lucky")(Lucky)())
+        return memobench.run([run], progress=False)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({}, "its train must return a PackResult of 1 run"),
+        ({"loss_R": np.zeros(2)}, "its train must return a PackResult of 1 run"),
+        ({"columns": ({}, {})}, "columns of its PackResult must be of 1 run, got those of 2"),
+        ({"weights": (None, None)}, "weights of its PackResult must be of 1 run, got those of 2"),
+        (
+            {"columns": ({"loss": 0},)},
+            "PackResult has the column 'loss'; name it in columns_of_rows",
+        ),
+        ({"columns": ({"fortune": 0},)}, "PackResult has the column 'fortune'; name it in"),
+        ({"columns": ({"luck": "much"},)}, r"row 1 has luck='much', not a number"),
+        ({"columns": ({"luck": object()},)}, "not JSON serializable; report it, or fix the kind"),
+        ({"variables": {"params": {}}}, "variables of its PackResult must be those of pack"),
+    ],
+)
+def test_what_a_method_returns_is_looked_at(lucky, result, said):
+    with pytest.raises(RunsFailed, match=said):
+        lucky(**result)
+
+
+def test_a_method_has_steps(lucky):
+    with pytest.raises(UserError, match=r"^the steps of a method must be at least 1, got 0"):
+        lucky(steps=0)
+
+
+@pytest.mark.parametrize(("given", "kept"), [(np.float32(2), 2), (jnp.ones(()), 1), (np.nan, None)])
+def test_columns_of_a_method_may_be_numbers_of_any_library(lucky, given, kept):
+    (luck,) = lucky(columns=({"luck": given},))["luck"]
+    assert luck == kept or (kept is None and pd.isna(luck))
 
 
 def test_a_field_that_the_method_has_too_is_refused_before_anything_trains(monkeypatch):

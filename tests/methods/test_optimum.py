@@ -106,6 +106,28 @@ def test_a_search_can_be_stopped_at_any_of_its_parts_and_is_the_same_by_any(monk
     optimum._compile.cache_clear()
 
 
+def test_what_starts_that_diverge_leave_is_kept(monkeypatch):
+    draw = optimum._starts
+
+    def spoil(pack, n_starts):
+        """A start of the first run, and all of the second."""
+
+        def one(x):
+            x = np.array(x)
+            x[0, 0], x[1] = np.nan, np.nan
+            return x
+
+        variables = draw(pack, n_starts)
+        return variables | {"params": jax.tree.map(one, variables["params"])}
+
+    monkeypatch.setattr(optimum, "_starts", spoil)
+    runs = [_encoder(d, starts=2, adam_steps=20, steps=10) for d in (1, 2)]
+    table = memobench.run(runs, progress=False)
+    assert table["status"].tolist() == ["ok", "diverged"]
+    assert list(map(len, table["start_losses"])) == [1, 0]
+    assert table["gradient_norm"].isna().tolist() == [False, True]
+
+
 def test_a_sweep_whose_time_is_up_does_not_wait_for_an_optimum(tmp_path, monkeypatch):
     # Its steps take no time, but there is no end of them.
     forever = optimum._Program(lambda descent, *_: (descent, None), None, None, None)
