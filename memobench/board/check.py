@@ -31,6 +31,6 @@ def check(
     if abs(off) <= families.TOLERANCE:
         return wrong
     side = "above" if off > 0 else "below"
-    fit = " or ".join(families.sizes_that_fit(architecture, budget))
+    fit = " or ".join(families.sizes_that_fit(architecture, budget, task))
     line = f"it has {n_params:,} parameters, {abs(off):.0%} {side} the budget {budget:,}"
     return *wrong, line + f"; set {fit}" * bool(fit)

@@ -17,6 +17,7 @@ from typing import Any
 from memobench.common.errors import require
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
+from memobench.core.task import Task
 from memobench.models.feed_forward import neurons
 from memobench.models.mixture_of_experts import MixtureOfExperts
 from memobench.models.modern import Modern
@@ -108,17 +109,19 @@ def meets_budget(shape: Architecture, budget: int) -> bool:
     return abs(n_params / budget - 1) <= TOLERANCE
 
 
-def sizes_that_fit(shape: Architecture, budget: int) -> list[str]:
+def sizes_that_fit(shape: Architecture, budget: int, of: Task | None = None) -> list[str]:
     """The sizes of a shape, each alone, with which its parameters are nearest to the budget.
+
+    They are counted on a task, by default the board's of the budget.
 
     >>> sizes_that_fit(MLP(d_model=4, d_head=4, d_mlp=9), budget=512)
     ['d_model=5', 'd_head=5', 'n_heads=3', 'd_mlp=20']
     """
-    of = task(budget)
+    on = of or task(budget)
 
     def off(name: str, size: int) -> float:
-        module = shape.replace(**{name: size}).module_for(of)
-        return models.count_parameters(module, of.context_length)[0] / budget - 1
+        module = shape.replace(**{name: size}).module_for(on)
+        return models.count_parameters(module, on.context_length)[0] / budget - 1
 
     found = []
     for name in (x.name for x in dataclasses.fields(shape) if type(getattr(shape, x.name)) is int):

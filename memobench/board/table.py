@@ -341,16 +341,19 @@ def build(runs: pd.DataFrame, certified: Iterable[Mapping[str, Any]] = ()) -> pd
     rows += [_row(key, row) for key, row in best.items() if key.track != EXACT]
     options = [name for name in architecture_columns() if name not in names()]
     board = pd.DataFrame(rows, columns=[*names(), *options])
-    known = -board[MAIN].bfill(axis=1).iloc[:, 0].astype(float)
-    board = board.assign(place=board["track"].map(list(TRACKS).index), known=known)
     board = board.assign(**_ranks(board))
     # Means are in order; of weights those that others have to pass come first.
     is_weights = board["track"] != EXACT
-    first = board["rank_low"].where(is_weights, 0)
-    board = board.assign(first=first, is_others=is_weights & (board["by"] != OWN))
+    keys = {
+        "budget": board["budget"],
+        "track": board["track"].map(list(TRACKS).index),
+        "first": board["rank_low"].where(is_weights, 0),
+        "is_others": is_weights & (board["by"] != OWN),
+        "known": -board[MAIN].bfill(axis=1).iloc[:, 0].astype(float),
+    }
+    order = pd.DataFrame(keys).sort_values(list(keys)).index
     shown = [*names(), *(name for name in options if board[name].notna().any())]
-    order = ["budget", "place", "first", "is_others", "known"]
-    return board.sort_values(order, ignore_index=True)[shown]
+    return board.loc[order, shown].reset_index(drop=True)
 
 
 # What tells runs of several folders apart.

@@ -164,7 +164,7 @@ class PackResult:
       run_seconds: all other seconds, which `runtime.worker` measures.
       earlier_devices: devices that trained each run before, from `runtime.worker`.
       variables: of the final weights, padded and stacked.
-      columns: further cells of each run's row, of the method's `columns_of_rows`.
+      columns: further cells of each run's row, of the method's `columns_of_rows` or of its curve.
       weights: to be kept of each run, or None; by default `variables`.
     """
 
@@ -224,10 +224,11 @@ class Cost:
     closed_form: bool = False
 
     def __post_init__(self) -> None:
+        steps = min(self.steps, self.sequential_steps)
         require(
-            self.steps >= 1 <= self.sequential_steps,
-            f"the steps of a method must be at least 1, got {min(self.steps, self.sequential_steps)}; "
-            "what is made without any counts as one",
+            steps >= 1,
+            f"the steps of a method must be at least 1, got {steps}; what is made without any "
+            "counts as one",
         )
 
 

@@ -43,6 +43,8 @@ SAME = {"within": 1e-4, "zero": 1e-6}
 # The last digit of bits that rows list.
 _LISTED = 10.0**-LISTED_DIGITS
 # Columns in which rows of a table had better agree.
+# A column that no other can have the name of.
+_PLACE = "shard and row"
 _PROVENANCE = ("commit", "device", "memobench", "jax")
 
 _Row = Mapping[str, Any]
@@ -132,7 +134,7 @@ class _Check:
     def _check_row(self, place: str, row: dict[str, Any]) -> None:
         # Lists take most of the memory, and no theorem is about them.
         compared = {name: x for name, x in row.items() if name not in self._lists}
-        self._rows.append({**compared, "place": place})
+        self._rows.append({**compared, _PLACE: place})
         row = {name: row.get(name) for name in rows.all_columns()}
         measures = {name: row[name] for name in (*rows.MEASURES, "status", "method")}
         before, first = self.first.setdefault(row["run_id"], (place, measures))
@@ -206,7 +208,7 @@ class _Check:
         with self._catch_errors("not all rows could be compared with theorems"):
             table = analysis.add_floors(results.to_table(self._rows))
             for limit, measured, beyond in theorems.violations(table):
-                for place, value in zip(table["place"][beyond], measured[beyond], strict=True):
+                for place, value in zip(table[_PLACE][beyond], measured[beyond], strict=True):
                     self.errors.append(f"{place}: beyond {limit}: {value:.6g} measured")
 
     def list_notes(self) -> Iterator[str]:

@@ -34,7 +34,7 @@ from memobench.runtime.leases import Leases
 from memobench.runtime.provenance import device_name, provenance
 from memobench.store import curves, measures
 from memobench.store import results as store
-from memobench.store.rows import require_whole
+from memobench.store.rows import OTHERS, require_whole
 
 _log = logging.getLogger("memobench")
 
@@ -152,7 +152,8 @@ def _require_of_pack(pack: Pack, result: Any) -> None:
             f"method {method.name}: {name} of its PackResult must be of {pluralize(n, 'run')}, got "
             f"those of {len(given)}",
         )
-    for name in {x for each in result.columns for x in each} - method.columns_of_rows().keys():
+    own = method.columns_of_rows().keys() | {x for x in OTHERS if x.startswith("curve_")}
+    for name in {x for each in result.columns for x in each} - own:
         raise UserError(
             f"method {method.name}: its PackResult has the column {short_repr(name)}; name it in "
             "columns_of_rows, or leave it out"

@@ -1,12 +1,14 @@
 """Entries of the standard board: which runs and weights are, and what they are called."""
 
 import dataclasses
+import pathlib
 
 import pytest
 
 from memobench.board import families, peak
 from memobench.board import table as board
 from memobench.board.peak import LEAST_TABLES
+from memobench.certificates import counting
 from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.architecture import Architecture, read_family
@@ -14,6 +16,7 @@ from memobench.core.cells import cells
 from memobench.core.run import Run
 from memobench.experiments.board import typical
 from memobench.models.gpt import GPT
+from memobench.store import rows
 from memobench.tasks.associations import Associations
 from tests.entries import BUDGET, HEADS, NEURONS, made, overfull
 
@@ -167,3 +170,12 @@ def test_options_that_are_not_usual_tell_entries_apart():
     plain, other = (GPT(d_model=4, d_head=4, d_mlp=8, **x) for x in ({}, {"activation": "relu"}))
     assert "activation" not in " ".join(plain.shown_sizes)
     assert "activation=relu" in other.shown_sizes
+
+
+def test_no_option_of_a_users_can_have_the_name_of_a_column():
+    """Neither of the board nor of certified weights: a table would have one of the two."""
+    file = next((pathlib.Path(__file__).parents[2] / "results").rglob("*.safetensors"))
+    taken = {*rows.all_columns(), *rows.ADDED}
+    suffixes = tuple(f"_{x}" for x in counting.FORMATS)
+    certified = {x for x in counting.certify(file) if not x.endswith(suffixes)}
+    assert {*board.names(), *certified} <= taken

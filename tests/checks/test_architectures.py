@@ -542,12 +542,18 @@ def test_a_budget_is_met_on_the_boards_task():
         "it has 353 parameters, 31% below the budget 512; set n_heads=5 or n_layers=2 or d_mlp=40"
     )
     assert line == said
-    (line,) = memobench.check(architecture, Associations(vocab_size=6), budget=256)
+    task = Associations(vocab_size=6)
+    (line,) = memobench.check(architecture, task, budget=256)
     assert line.startswith("it has 197 parameters, 23% below the budget 256; set ")
     with pytest.raises(UserError, match="budget must be one of the board's"):
         memobench.check(architecture, budget=300)
+    sizes = re.findall(r"(\w+)=(\d+)", *memobench.check(architecture, task, budget=300))
+    for name, size in sizes:
+        module = architecture.replace(**{name: int(size)}).module_for(task)
+        assert models.count_parameters(module, 2)[0] == pytest.approx(300, rel=0.05)
+    assert sizes
     with pytest.raises(UserError, match="budget=0 is not an integer >= 1"):
-        memobench.check(architecture, Associations(vocab_size=6), budget=0)
+        memobench.check(architecture, task, budget=0)
 
 
 def test_there_is_a_small_task_for_every_question_that_tasks_ask():

@@ -191,6 +191,7 @@ def test_what_no_schedule_means_is_refused_in_one_line(build, said):
             "must be between 0 and 1, got 0 to 5",
         ),
         (lambda time_R, warmup_R: time_R * time_R[0], "depends on other lanes"),
+        (lambda time_R, warmup_R: time_R / max(time_R.max(), 1e-9), "depends on other lanes"),
         (lambda time_R, warmup_R: time_R.fall(), "its code"),
     ],
 )
