@@ -197,13 +197,15 @@ def bounds(known: pd.DataFrame) -> pd.DataFrame:
     """
     rows: list[tuple[str, Any, Any, Any]] = []
     for bound in theorems.lower_bounds():
-        promises = bound.value(known) > 1
-        applies = bound.applies(known) & known["memorized"].notna() & promises
-        rows.append(("memorizes", bound, applies, known["memorized"]))
+        value = bound.value(known)
+        applies = bound.applies(known) & known["memorized"].notna() & (value > 1)
+        rows.append(("memorizes", bound, applies, known["memorized"] / value))
     for limit in theorems.upper_bounds():
         if limit is not theory.PROPOSITION_1:
-            measured = pd.to_numeric(limit.measure(known), errors="coerce")
-            rows.append(("at most", limit, limit.applies(known), measured))
+            with theorems.name_columns(limit):
+                measured = pd.to_numeric(limit.measure(known), errors="coerce")
+                share = measured / limit.value(known)
+                rows.append(("at most", limit, limit.applies(known), share))
     return pd.DataFrame(
         {
             "says": says,
@@ -211,10 +213,10 @@ def bounds(known: pd.DataFrame) -> pd.DataFrame:
             "source": theorem.source,
             "assumptions": theorem.assumptions or "none",
             "runs": int(applies.sum()),
-            "least": (measured / theorem.value(known))[applies].min(),
-            "most": (measured / theorem.value(known))[applies].max(),
+            "least": share[applies].min(),
+            "most": share[applies].max(),
         }
-        for says, theorem, applies, measured in rows
+        for says, theorem, applies, share in rows
         if applies.any()
     )
 

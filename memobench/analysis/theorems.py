@@ -1,5 +1,6 @@
 """Theorems applied to rows, which promise or forbid something of their runs."""
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -35,6 +36,24 @@ def _named_by_kinds() -> Iterator[Theorem]:
             yield from kind.theorems
 
 
+@contextlib.contextmanager
+def name_columns(theorem: Theorem) -> Iterator[None]:
+    """Makes one line of the KeyError of a theorem that reads a column which nobody declares.
+
+    That of a column which a table merely lacks stays a KeyError.
+    """
+    try:
+        yield
+    except KeyError as error:
+        name, known = str(*error.args[:1]), [*all_columns(), *OF_THEORY]
+        if name in known:
+            raise
+        raise UserError(
+            f"theorem {theorem.name!r} reads {name!r}, which is not a column of runs"
+            f"{suggest(name, known, others='; declare it, or read another')}"
+        ) from error
+
+
 def promised_examples(sizes: Sizes) -> Any:
     """The largest number of examples that a theorem promises; NaN where none applies.
 
@@ -46,10 +65,11 @@ def promised_examples(sizes: Sizes) -> Any:
     >>> float(promised_examples(cells(Run(task=Associations(), architecture=heads))))
     210.0
     """
-    values = [
-        np.where(bound.applies(sizes), np.asarray(bound.value(sizes), np.float64), np.nan)
-        for bound in lower_bounds()
-    ]
+    values = []
+    for bound in lower_bounds():
+        with name_columns(bound):
+            value = np.asarray(bound.value(sizes), np.float64)
+            values.append(np.where(bound.applies(sizes), value, np.nan))
     return np.fmax.reduce(np.broadcast_arrays(*values))
 
 
@@ -83,16 +103,11 @@ def violations(
     """
     for limit in upper_bounds() if limits is None else limits:
         try:
-            applies = limit.applies(table)
-            measured, value = limit.measure(table), limit.value(table)
-        except KeyError as error:
-            name, known = str(*error.args[:1]), [*all_columns(), *OF_THEORY]
-            if name in known:
-                continue
-            raise UserError(
-                f"theorem {limit.name!r} reads {name!r}, which is not a column of runs"
-                f"{suggest(name, known, others='; declare it, or read another')}"
-            ) from error
+            with name_columns(limit):
+                applies = limit.applies(table)
+                measured, value = limit.measure(table), limit.value(table)
+        except KeyError:
+            continue
         measured = pd.to_numeric(measured, errors="coerce")
         beyond = np.asarray(applies & (measured > value))
         if beyond.any():

@@ -15,6 +15,7 @@ from memobench.constructions.dana2025 import Dana2025
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells
 from memobench.core.run import Run
+from memobench.core.spec import kind
 from memobench.experiments.mahdavi2024.own_constructions import Mahdavi2024
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
@@ -431,6 +432,19 @@ def test_a_limit_that_reads_a_column_nobody_declares_is_told(table, column, fix)
     with pytest.raises(UserError, match=said):
         list(theorems.violations(table, [misspelt]))
 
+
+@pytest.mark.parametrize("cls", [theory.Bound, theory.Limit])
+def test_a_page_tells_of_a_theorem_that_reads_a_column_nobody_declares(table, cls):
+    """The theorem is one that a user's kind names."""
+    more = {"measure": lambda sizes: 0.0} if cls is theory.Limit else {}
+    misspelt = cls(name="mine", source="me", value=lambda sizes: sizes["d_mpl"], **more)
+
+    @kind("its_own")
+    class ItsOwn(Associations):
+        theorems = {misspelt: lambda sizes: True}
+
+    with pytest.raises(UserError, match=r"^theorem 'mine' reads 'd_mpl', .* did you mean d_mlp"):
+        analysis.bounds(analysis.add_theory(table))
 
 @pytest.mark.parametrize("column", ["accuracy", *theorems.OF_THEORY])
 def test_a_limit_passes_over_tables_that_lack_a_declared_column(table, column):
