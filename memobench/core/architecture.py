@@ -23,6 +23,13 @@ _SHARED = by_name(
     Column("n_layers", "layers", columns.int_between(1, 64), over_seeds="same"),
     Column("d_mlp", "hidden neurons of a layer's MLP", columns.int_between(0), over_seeds="same"),
 )
+_OF_THE_BOARD = (
+    *("version", "budget", "track", "rank_low", "rank_high", "entry", "family", "set_size"),
+    *("set_size_per_parameter", "share_known", "overfull_bits_per_parameter"),
+    *("bits_per_parameter", "bits_per_parameter_low", "bits_per_parameter_high"),
+    *("bits_per_degree_of_freedom", "half_99", "half_99_low", "half_99_high", "bits_per_byte"),
+    *("certified_bits_per_parameter", "certified_set", "failed", "failed_sets"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,6 +62,7 @@ class Architecture(
 
     answers: ClassVar[tuple[str, ...]] = ("next token",)
     is_floor: ClassVar[bool] = False
+    taken: ClassVar[tuple[str, ...]] = (*Task.taken, *_OF_THE_BOARD)
 
     d_model: int = integer("width of the residual stream", 1, most=2**20)
 

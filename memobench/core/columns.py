@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from memobench.common.errors import UnknownKind, UserError, short_repr
+from memobench.common.errors import UnknownKind, UserError, require, short_repr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,6 +264,18 @@ class Column:
     over_seeds: str = "none"
     in_csv: bool = True
 
+    def __post_init__(self) -> None:
+        NAME.validate("column", self.name)
+        where, over = f"column {self.name}", ("same", "seed", "mean", "none")
+        require(
+            self.digits is None or (type(self.digits) is int and self.digits >= 0),
+            f"{where}: digits={short_repr(self.digits)} is not an integer >= 0; give one, or None",
+        )
+        require(
+            self.over_seeds in over,
+            f"{where}: over_seeds={short_repr(self.over_seeds)} is not one of {', '.join(over)}",
+        )
+
 
 def by_name(*columns: Column) -> dict[str, Column]:
     """Columns by their names."""
@@ -313,6 +325,10 @@ def declare(
       omit: a value at which the field is left out of the canonical form, and its cell empty, so
         that a field added later leaves older ids and tables as they are.
     """
+    require(
+        not isinstance(default, list | dict | set),
+        f"default={short_repr(default)} could be changed; give a tuple in its place",
+    )
     metadata: Mapping[str, Any] = {
         "domain": domain,
         "meaning": meaning,

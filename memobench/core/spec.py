@@ -84,6 +84,7 @@ class Spec:
       package: the folder of modules that define its kinds.
       order: names of kinds in the order of their columns; all others follow by name.
       shared_columns: those that rows of all kinds of the family have.
+      taken: names of columns of other tables that hold those of its kinds too.
       registry: the family's kinds, by name.
       theorems: bounds and limits of `memobench.theory` that are about the kind, each with the
         condition on its rows under which they hold.
@@ -96,6 +97,7 @@ class Spec:
     package: ClassVar[str] = ""
     order: ClassVar[tuple[str, ...]] = ()
     shared_columns: ClassVar[dict[str, Column]] = {}
+    taken: ClassVar[tuple[str, ...]] = ()
     theorems: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {}
     registry: ClassVar[dict[str, type["Spec"]]]
     has_code: ClassVar[bool] = True
@@ -375,6 +377,10 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
     file = sys._getframe(1).f_code.co_filename
 
     def register(cls: _Kind) -> _Kind:
+        require(
+            isinstance(cls, type) and issubclass(cls, Spec) and bool(cls.noun),
+            f"@kind({name!r}): {short_repr(cls)} is not of a family; derive from one, such as Task",
+        )
         own_code.note_file(cls, file)
         is_users = cls.has_code and not own_code.in_tree(cls)
         if is_users:
@@ -437,6 +443,11 @@ def _check_fields(cls: Any) -> None:
         require(
             not taken and not hasattr(Spec, field.name),
             f"{where} has a name that every {cls.noun} has already; rename the field",
+        )
+        column = field.metadata["column"] or field.name
+        require(
+            column not in cls.taken,
+            f"{where} has the name of a column of the board or of certified weights; rename it",
         )
 
 

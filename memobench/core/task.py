@@ -50,6 +50,7 @@ class Task(
     question: ClassVar[str] = "next token"
     # Whether weights can be constructed for its examples.
     constructible: ClassVar[bool] = False
+    taken: ClassVar[tuple[str, ...]] = ("file", "digest", "by", "first", "known", "bytes")
 
     seed: int = integer(
         "seed of the task's instance",

@@ -152,7 +152,8 @@ def _require_of_pack(pack: Pack, result: Any) -> None:
             f"method {method.name}: {name} of its PackResult must be of {pluralize(n, 'run')}, got "
             f"those of {len(given)}",
         )
-    own = method.columns_of_rows().keys() | {x for x in OTHERS if x.startswith("curve_")}
+    own = method.columns_of_rows().keys() | measures.registered_measures().keys()
+    own |= {x for x in OTHERS if x.startswith("curve_")}
     for name in {x for each in result.columns for x in each} - own:
         raise UserError(
             f"method {method.name}: its PackResult has the column {short_repr(name)}; name it in "
@@ -306,13 +307,13 @@ def rows_of(pack: Pack, result: PackResult) -> list[dict[str, Any]]:
                 "curve_steps": steps,
                 "curve_accuracy": accuracy,
                 "curve_loss": loss,
-                **{name: _plain(cell) for name, cell in own_columns[i].items()},
+                **{name: _convert(cell) for name, cell in own_columns[i].items()},
             }
         )
     return rows
 
 
-def _plain(cell: Any) -> Any:
+def _convert(cell: Any) -> Any:
     """A cell as JSON has it; None for a number that is not finite, as of a diverged run."""
     cell = cell.tolist() if hasattr(cell, "tolist") else cell
     return None if isinstance(cell, float) and not math.isfinite(cell) else cell

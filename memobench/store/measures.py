@@ -77,7 +77,8 @@ def measure(
     )
 
     def register(value: Value) -> Value:
-        name = value.__name__
+        name: Any = getattr(value, "__name__", None)
+        require(name, f"measure: {short_repr(value)} has no name; wrap it in a function of its own")
         column = Column(name, meaning, domain or col.float_between(), unit, digits, over_seeds)
         before = _MEASURES.get(name)
         same = before is None or before.value.__module__ == value.__module__

@@ -122,19 +122,10 @@ PROVENANCE = by_name(
 )
 # Missing without a git checkout, on a GPU, or in shards written before the column was recorded.
 OPTIONAL_PROVENANCE = ("commit", "instruction_set", "n_devices")
-# The columns that `seeds.add_theory` adds to those of rows, those of certified weights and of the
-# board, and all that tables have beside these.
+# The columns that `seeds.add_theory` adds to those of rows, and all that tables have beside these.
 OF_THEORY = ("promised", "load", "proven_ratio", "t_eps", "floor", "certified_floor")
-OF_WEIGHTS = ("file", "digest", "by", "first", "known", "bytes")
-OF_THE_BOARD = (
-    *("version", "budget", "track", "rank_low", "rank_high", "entry", "set_size"),
-    *("set_size_per_parameter", "share_known", "overfull_bits_per_parameter"),
-    *("bits_per_parameter", "bits_per_parameter_low", "bits_per_parameter_high"),
-    *("bits_per_degree_of_freedom", "half_99", "half_99_low", "half_99_high", "bits_per_byte"),
-    *("certified_bits_per_parameter", "certified_set", "failed", "failed_sets"),
-)
 FAMILY = "family"
-ADDED = (*OF_THEORY, *OF_WEIGHTS, *OF_THE_BOARD, FAMILY, "seeds", "diverged")
+ADDED = (*OF_THEORY, FAMILY, "seeds", "diverged")
 # Columns that must have a value in every row, and columns that must be present, even if empty.
 _REQUIRED = (*OF_RUNS, "task_seed", "status", "n_examples", "n_params", "n_params_memory")
 _PRESENT = (*_REQUIRED, *Task.shared_columns, *Architecture.shared_columns, *MEASURES)

@@ -13,7 +13,9 @@ from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.architecture import Architecture, read_family
 from memobench.core.cells import cells
+from memobench.core.columns import integer
 from memobench.core.run import Run
+from memobench.core.spec import kind
 from memobench.experiments.board import typical
 from memobench.models.gpt import GPT
 from memobench.store import rows
@@ -175,7 +177,12 @@ def test_options_that_are_not_usual_tell_entries_apart():
 def test_no_option_of_a_users_can_have_the_name_of_a_column():
     """Neither of the board nor of certified weights: a table would have one of the two."""
     file = next((pathlib.Path(__file__).parents[2] / "results").rglob("*.safetensors"))
-    taken = {*rows.all_columns(), *rows.ADDED}
+    taken = {*rows.all_columns(), *Architecture.taken}
     suffixes = tuple(f"_{x}" for x in counting.FORMATS)
     certified = {x for x in counting.certify(file) if not x.endswith(suffixes)}
     assert {*board.names(), *certified} <= taken
+    with pytest.raises(UserError, match=r"Mine.first has the name of a column of the board or of"):
+
+        @kind("mine")
+        class Mine(Architecture):
+            first: int = integer("of it", 1)

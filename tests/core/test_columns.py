@@ -116,7 +116,7 @@ def test_a_column_of_several_kinds_holds_what_any_of_them_may():
 
 @pytest.mark.parametrize(
     "name",
-    ["accuracy", "device", "d_model", "trials", "curve_loss", "load", "family", "seeds", "known"],
+    ["accuracy", "device", "d_model", "trials", "curve_loss", "load", "family", "seeds"],
 )
 def test_two_columns_of_one_name_are_a_mistake(name):
     def own(task, data, output_TxC):

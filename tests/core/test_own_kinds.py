@@ -14,9 +14,9 @@ from memobench.core import cells as runs
 from memobench.core import columns
 from memobench.core.architecture import Architecture
 from memobench.core.cells import cells, from_cells
-from memobench.core.columns import integer, number
+from memobench.core.columns import declare, integer, number, numbers
 from memobench.core.run import Method, Run
-from memobench.core.spec import kind, nested
+from memobench.core.spec import Spec, kind, nested
 from memobench.core.task import Task
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.methods.search import Search
@@ -119,6 +119,19 @@ def test_a_kind_without_a_name_is_told_how_to_give_one():
         @kind
         class Mine(Architecture):
             rank: int = integer("of it", 1)
+
+
+@pytest.mark.parametrize("own", [type("Mine", (), {}), Spec, len])
+def test_a_kind_of_no_family_is_told_to_derive_from_one(own):
+    with pytest.raises(UserError, match="is not of a family; derive from one") as error:
+        kind("mine")(own)
+    assert_one_line(error.value)
+
+
+@pytest.mark.parametrize("default", [[1.0], {}, set()])
+def test_a_default_that_could_be_changed_is_refused(default):
+    with pytest.raises(UserError, match=r"^default=.* could be changed; give a tuple"):
+        declare(numbers(3), "of it", default)
 
 
 @pytest.mark.parametrize(

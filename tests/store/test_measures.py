@@ -1,5 +1,7 @@
 """Measures of a user's own: in rows, tables, reports and checks of the tasks that have them."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -156,6 +158,24 @@ def test_a_measure_without_a_mean_is_not_drawn(measure):
 def test_a_measure_of_no_tasks_is_refused(arguments, options, said):
     with pytest.raises(UserError, match=said):
         measures.measure(*arguments, **options)
+
+
+def _one(task, data, output_TxC):
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "said"),
+    [
+        (_one, {"digits": "x"}, "column _one: digits='x' is not an integer >= 0; give one"),
+        (_one, {"over_seeds": "median"}, "column _one: over_seeds='median' is not one of same"),
+        (functools.partial(_one), {}, "measure: functools.partial.* has no name; wrap it"),
+    ],
+)
+def test_a_measure_that_no_column_could_hold_is_refused(value, options, said):
+    with pytest.raises(UserError, match=said):
+        measures.measure("one", Associations, **options)(value)
+    assert "_one" not in measures.registered_measures()
 
 
 def test_a_measure_that_raises_costs_nothing(tmp_path, caplog):

@@ -446,6 +446,7 @@ def test_a_page_tells_of_a_theorem_that_reads_a_column_nobody_declares(table, cl
     with pytest.raises(UserError, match=r"^theorem 'mine' reads 'd_mpl', .* did you mean d_mlp"):
         analysis.bounds(analysis.add_theory(table))
 
+
 @pytest.mark.parametrize("column", ["accuracy", *theorems.OF_THEORY])
 def test_a_limit_passes_over_tables_that_lack_a_declared_column(table, column):
     limit = _limit(lambda sizes: sizes[column])
