@@ -18,7 +18,9 @@ def restore():
     tables = [EXPERIMENTS, measures._MEASURES, *(family.registry for family in FAMILIES)]
     before = [dict(table) for table in tables]
     registered, loaded, modules = len(REGISTERED), len(plugins._names), set(sys.modules)
+    path = [*sys.path]
     yield
+    sys.path[:] = path
     for table, known in zip(tables, before, strict=True):
         table.clear()
         table.update(known)

@@ -22,7 +22,6 @@ import inspect
 import io
 import itertools
 import logging
-import os
 import pathlib
 import pickle
 import sys
@@ -41,7 +40,6 @@ from memobench.core.columns import NAME
 _DIGITS = 12
 # No user's, even where they are installed as a checkout.
 _LIBRARIES = {"memobench", "jax", "jaxlib", "flax", "optax", "chex", "numpy", "scipy", "pandas"}
-_STDLIB = pathlib.Path(os.__file__).resolve().parent
 # What pickles by value, and is met most.
 _PLAIN = {types.NoneType, bool, int, float, complex, str, bytes, list, tuple, dict}
 # Members that Python adds to classes.
@@ -181,7 +179,7 @@ class _Walk:
                 continue
             packages = itertools.accumulate(name.split("."), "{}.{}".format)
             for each in (*packages, *(f"{name}.{x}" for x in given)):
-                spec = find_spec(each)
+                spec = source.find_spec(each)
                 if spec and self._owns({"__name__": each, "__file__": spec.origin}):
                     yield spec
                 elif name.startswith(each):
@@ -195,7 +193,7 @@ class _Walk:
             return module.startswith("memobench.core.plugins.")
         if not file:  # Such as a notebook.
             return top not in sys.stdlib_module_names
-        if not is_installed(file):
+        if not source.is_installed(file):
             return True
         return self._home in (pathlib.Path(file), *pathlib.Path(file).parents)
 
@@ -326,13 +324,6 @@ def _forget() -> None:
         jax.clear_caches()
 
 
-@functools.lru_cache(maxsize=4096)
-def is_installed(file: str) -> bool:
-    """True for a file of Python or of an installed package."""
-    path = pathlib.Path(file).resolve()
-    return _STDLIB in path.parents or bool({"site-packages", "dist-packages"} & set(path.parts))
-
-
 def _root(file: str) -> pathlib.Path:
     """The folder of the outermost package of a file, or the file if it is in none."""
     path = pathlib.Path(file)
@@ -347,12 +338,6 @@ def _name_in(module: ModuleType, thing: Any) -> str | None:
     for part in str(name).split("."):
         found = getattr(found, part, None)  # type: ignore[assignment]
     return name if found is thing else None
-
-
-def find_spec(module: str) -> Any:
-    """The import system's spec of a module; None for a name that it does not find."""
-    with contextlib.suppress(Exception):  # To find it may import others.
-        return importlib.util.find_spec(module)
 
 
 def _module(name: str) -> Any:

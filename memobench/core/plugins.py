@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from memobench.common.errors import UserError, in_a_line
-from memobench.core import own_code, source
+from memobench.core import source
 
 # Of the entry points by which a package names its modules.
 GROUP = "memobench"
@@ -134,10 +134,10 @@ def _check_beside(path: pathlib.Path) -> None:
             top = module.partition(".")[0]
             beside = {path.parent / f"{top}.py", path.parent / top / "__init__.py"} - seen
             beside = {x for x in beside if x.is_file()}
-            spec = own_code.find_spec(top) if beside else None
+            spec = source.find_spec(top) if beside else None
             origin = (spec and spec.origin) or ""
-            is_file = os.path.isfile(origin) and not own_code.is_installed(origin)
-            if is_file and pathlib.Path(origin).resolve() not in beside:
+            is_file = os.path.isfile(origin) and not source.is_installed(origin)
+            if is_file and not any(os.path.samefile(origin, x) for x in beside):
                 raise UserError(f"{top} is {origin} here, not the one beside it; rename one")
             waiting += beside
             seen |= beside

@@ -1,12 +1,16 @@
-"""The text of code that runs, and the names that it reads."""
+"""The text of code that runs, the names that it reads, and the files of modules."""
 
 import __future__
 
 import ast
+import contextlib
 import dis
 import functools
+import importlib.util
 import io
 import linecache
+import os
+import pathlib
 import tokenize
 import warnings
 from collections.abc import Iterator
@@ -15,6 +19,7 @@ from typing import Any, NamedTuple
 
 from memobench.common.errors import UserError
 
+_STDLIB = pathlib.Path(os.__file__).resolve().parent
 _FLAGS = sum(getattr(__future__, x).compiler_flag for x in __future__.all_feature_names)
 # Those of f-strings are in parts, from Python 3.12 on.
 _STRINGS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
@@ -108,6 +113,19 @@ def lines_of(name: str) -> list[str]:
     """The lines of a file, or of a cell of a notebook."""
     linecache.checkcache(name)
     return linecache.getlines(name)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_installed(file: str) -> bool:
+    """True for a file of Python or of an installed package."""
+    path = pathlib.Path(file).resolve()
+    return _STDLIB in path.parents or bool({"site-packages", "dist-packages"} & set(path.parts))
+
+
+def find_spec(module: str) -> Any:
+    """The import system's spec of a module; None for a name that it does not find."""
+    with contextlib.suppress(Exception):  # To find it may import others.
+        return importlib.util.find_spec(module)
 
 
 def _walk(code: CodeType) -> Iterator[CodeType]:

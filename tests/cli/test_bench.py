@@ -4,6 +4,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -239,6 +240,7 @@ def test_a_page_that_cannot_be_made_costs_no_other(tmp_path, monkeypatch, file):
     more = OURS.format(file=str(file)) if file else ""
     (tmp_path / "torn.py").write_text(BROKEN.replace("@@more@@", more))
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tiny", raising=False)
     monkeypatch.setattr(plugins, "_names", [])
     words = ("run", "torn.py", "--preset=bench", "--report")
     done = command_line(*words, cwd=tmp_path)
