@@ -28,6 +28,8 @@ def pin(function: Callable[..., Any]) -> Callable[..., Any]:
             "processes must be spawned, got one that was forked after JAX began, where JAX waits "
             "for ever; start them with multiprocessing.get_context('spawn')",
         )
+        offset = jax.config.values["jax_random_seed_offset"]
+        require(offset == 0, f"JAX_RANDOM_SEED_OFFSET must be 0, got {offset}; unset it")
         with (
             jax.enable_x64(False),
             jax.default_prng_impl("threefry2x32"),

@@ -30,6 +30,15 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+def or_null(value: Any) -> Any:
+    """The value; None for infinity and NaN, which JSON has not.
+
+    >>> [or_null(x) for x in (math.inf, math.nan, 1.5, "x")]
+    [None, None, 1.5, 'x']
+    """
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def contents(path: pathlib.Path, most: int, follow: bool = True) -> bytes:
     """The bytes of a regular file, at most so many.
 

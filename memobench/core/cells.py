@@ -114,7 +114,7 @@ def from_cells(row: Mapping[str, Any]) -> Run:
             continue
         # Texts have one spelling; of numbers tables may have made others.
         read = (lambda x: x) if isinstance(given, str) else known[name].domain.read
-        found, expected = (None if x is None else read(x) for x in (given, value))
+        found, expected = (None if x is None else col.to_tuple(read(x)) for x in (given, value))
         # True equals 1, but is not a number.
         if found != expected or isinstance(found, bool) != isinstance(expected, bool):
             raise UserError(

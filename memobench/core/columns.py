@@ -282,6 +282,11 @@ def by_name(*columns: Column) -> dict[str, Column]:
     return {column.name: column for column in columns}
 
 
+def to_tuple(cell: Any) -> Any:
+    """A list, and those within it, as a tuple; anything else as it is."""
+    return tuple(map(to_tuple, cell)) if isinstance(cell, list | tuple) else cell
+
+
 def is_empty(cell: Any) -> bool:
     """True for the cell of a column that a row does not have: None, or NaN in a table."""
     return cell is None or (isinstance(cell, float) and math.isnan(cell))

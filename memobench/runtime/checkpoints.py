@@ -10,6 +10,7 @@ import pathlib
 import time
 from collections.abc import Iterable
 
+import jax.numpy as jnp
 import numpy as np
 
 from memobench.common import atomic, strict_json
@@ -34,7 +35,7 @@ class Folder:
         try:
             data = strict_json.contents(path, path.stat().st_size)
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-                return dict(arrays)
+                return dict(_read(*item) for item in arrays.items())
         except FileNotFoundError:
             return None
         except Exception as error:  # Whatever is there, MemoryError of its size included.
@@ -44,7 +45,7 @@ class Folder:
     def save(self, run_id: str, arrays: Arrays) -> None:
         """Replaces the run's file, or warns where that cannot be: training goes on without."""
         written = io.BytesIO()
-        np.savez(written, allow_pickle=False, **arrays)
+        np.savez(written, allow_pickle=False, **dict(_write(*item) for item in arrays.items()))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with atomic.replace(self._path(run_id)) as file:
@@ -66,6 +67,20 @@ class Folder:
 
     def _path(self, run_id: str) -> pathlib.Path:
         return self.folder / f"{run_id}.npz"
+
+
+def _write(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+    """An array and its name as NumPy's files hold them, which know no bfloat16."""
+    if array.dtype.kind != "V" and "@" not in name:
+        return name, array
+    known = array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "V" else array
+    return f"{name}@{array.dtype}", known
+
+
+def _read(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+    """The inverse of `_write`."""
+    of, at, dtype = name.rpartition("@")
+    return (of, array.view(jnp.dtype(dtype))) if at else (name, array)
 
 
 class Timed:

@@ -64,9 +64,10 @@ def memory_fraction() -> float:
     raise UserError(f"{MEMORY_VARIABLE} must be a part of the memory such as 0.5, got {text!r}")
 
 
-def make_portable(work: Work) -> Work:
-    """The work for another process, which then finds modules and plugins as this one does."""
-    ready = functools.partial(plugins.at_work, plugins.names(), work)
+def make_portable(work: Work, modules: Sequence[str] = ()) -> Work:
+    """The work for another process, which then has path and plugins, and these modules, as here."""
+    names = tuple(dict.fromkeys((*plugins.names(), *modules)))
+    ready = functools.partial(plugins.at_work, names, work)
     path = [os.path.abspath(x) for x in sys.path]
     return functools.partial(_unpickle_and_work, path, pickle.dumps(ready))
 
@@ -107,7 +108,7 @@ class Launcher:
             require(shutil.which(word), f"on={word!r} must be ray, or a command of this machine")
 
     def begin(self, folder: pathlib.Path) -> None:
-        """Prepares for workers on a results folder. Raises UserError where that cannot be."""
+        """Prepares for workers on a results folder. Raises OSError where that cannot be."""
         self._logs = folder / ".logs"
         self._logs.mkdir(exist_ok=True)
         self._work_file = self._logs / f"work-{uuid.uuid4().hex[:8]}.pickle"

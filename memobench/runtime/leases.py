@@ -90,7 +90,7 @@ class Lease:
             self.beat()
         except FileNotFoundError:
             pass  # What cannot be written will say so.
-        except OSError as error:
+        except Exception as error:  # Other leases of this process are renewed all the same.
             _log.warning("cannot renew %s: %s", self.path, error)
 
     def release(self) -> None:

@@ -236,12 +236,13 @@ def _train_missing(
         interrupted = stack.enter_context(workers.catch_signals())
         place: launch.Launcher | local.Threads
         if launcher:
-            # A shard's date is older than its name, by as much as it took to write.
-            since = workspace.reader.newest - STALE_SECONDS
+            # A shard's date is older than its name, by as much as it took to write; one that was
+            # copied from a clock that runs ahead says nothing.
+            since = min(workspace.reader.newest, lease.path.stat().st_mtime) - STALE_SECONDS
             work: Any = functools.partial(
                 workers.work_apart, str(workspace.folder), since, workspace.sweep, runs, ids
             )
-            place, work = launcher, launch.make_portable(work)
+            place, work = launcher, launch.make_portable(work, measures.modules())
         else:
             place = local.Threads()
             # On a CPU it would take the cores that train.
@@ -251,7 +252,10 @@ def _train_missing(
                 workers.work, workspace, runs, ids, packs, steps, ahead, memory
             )
         bar.add(packs, costs.predict(packs, provenance.device_name(jax.devices()[0]), place.n))
-        place.begin(workspace.folder)
+        try:
+            place.begin(workspace.folder)
+        except OSError as error:
+            raise store.unwritable_error(workspace.folder, error) from error
         stack.enter_context(contextlib.closing(place))
         driver = workers.Watcher(missing, packs, workspace, place, work, lease, bar)
         try:

@@ -20,7 +20,7 @@ import numpy as np
 from flax import traverse_util
 
 from memobench import certificates
-from memobench.common import atomic, settings
+from memobench.common import atomic, settings, strict_json
 from memobench.common.errors import DoesNotFit, UserError, require, short_repr
 from memobench.common.notation import pluralize
 from memobench.core import cells as runs
@@ -88,7 +88,7 @@ def work(workspace: Workspace, pack: Pack, on_steps: OnSteps = lambda steps: Non
         first=pack.runs[0].run_id,
         protocol=pack.runs[0].method.protocol,
         done=0,
-        steps=sum(run.method.cost(run).steps for run in pack.runs),
+        steps=int(sum(run.method.cost(run).steps for run in pack.runs)),
     )
     with lease:
         # Only now: a run that another lease held until this one was taken is in a shard.
@@ -98,6 +98,7 @@ def work(workspace: Workspace, pack: Pack, on_steps: OnSteps = lambda steps: Non
             return
 
         def count_steps(steps: int) -> None:
+            steps = int(steps)  # A lease holds no number of NumPy's.
             lease.update(done=lease.about["done"] + steps)
             on_steps(steps)
 
@@ -208,7 +209,8 @@ def _shards(pack: Pack, result: PackResult) -> list[tuple[list[dict[str, Any]], 
     shards = [(rows, provenance(pack, result, earlier)) for earlier, rows in by_earlier.items()]
     for rows, about in shards:
         try:
-            require_whole(json.loads(json.dumps(rows)), about)  # As readers will.
+            # As readers will.
+            require_whole(strict_json.parse(json.dumps(rows).encode()), about)
         except (UserError, TypeError, ValueError) as error:
             raise UserError(
                 f"the result of run {rows[0]['run_id']} and those packed with it: {error}; report "
@@ -315,8 +317,7 @@ def rows_of(pack: Pack, result: PackResult) -> list[dict[str, Any]]:
 
 def _convert(cell: Any) -> Any:
     """A cell as JSON has it; None for a number that is not finite, as of a diverged run."""
-    cell = cell.tolist() if hasattr(cell, "tolist") else cell
-    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
+    return strict_json.or_null(cell.tolist() if hasattr(cell, "tolist") else cell)
 
 
 def weights_of(pack: Pack, result: PackResult) -> Iterator[bytes | None]:
@@ -365,8 +366,4 @@ def _own_measures(run: Run, result: PackResult, place: int) -> dict[str, float]:
         return {}
     true = models.shapes(run.module(), run.task.context_length)
     variables = lanes.crop(result.variables, place, {name: true[name] for name in result.variables})
-    try:
-        return measures.of_weights(run.task, run.module(), variables)
-    except UserError as error:  # What was trained is kept all the same.
-        _log.warning("own measures of run %s stay empty: %s", run.run_id, error)
-        return {}
+    return measures.of_weights(run.task, run.module(), variables)

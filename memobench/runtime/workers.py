@@ -28,6 +28,7 @@ from memobench.planner import packing
 from memobench.runtime import launch, local, provenance, worker
 from memobench.runtime.leases import HeldLease, Lease, Leases
 from memobench.runtime.progress import Progress
+from memobench.store import measures
 from memobench.store import results as store
 
 # How often a worker and the process that watches it poll the folder.
@@ -204,13 +205,19 @@ def _is_live(held: HeldLease, sweep: str, kind: str) -> bool:
 
 
 def require_importable(runs: Iterable[Run]) -> None:
-    """Raises UserError for a kind of a notebook or a script, which no worker could import."""
+    """Raises UserError for what a notebook or a script defines, which no worker could import."""
     specs = (x for run in runs for spec in run.specs for x in spec.with_nested())
     for cls in {type(spec) for spec in specs}:
         require(
             cls.__module__ != "__main__",
             f"{cls.noun} {cls.name!r} must be in a file that other processes can import, got one "
             "of a notebook or script; move it to a file and import that, or leave out processes",
+        )
+    for name, each in measures.registered_measures().items():
+        require(
+            each.value.__module__ != "__main__",
+            f"measure {name!r} must be in a file that other processes can import, got one of a "
+            "notebook or script; move it to a file and import that, or leave out processes",
         )
 
 
@@ -272,7 +279,7 @@ class Watcher:
                 self._deaths, self._why = self._deaths + 1, why or _NO_RESULT
         failed = [x for x in held if _is_live(x, self._workspace.sweep, "failed")]
         for lease in failed:
-            self._give_up(lease.run_ids, lease.about["error"])
+            self._give_up(lease.run_ids, lease.about.get("error", "its lease does not say why"))
         self._bar.read_leases(held)
         packs, self._packs = self._packs, []
         for pack in packs:

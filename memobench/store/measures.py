@@ -9,13 +9,14 @@ Shape letters: T examples, C outputs.
 """
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from memobench.common.errors import name_source, require, short_repr
+from memobench.common.errors import UserError, name_source, require, short_repr
 from memobench.core import columns as col
 from memobench.core import module as models
 from memobench.core.columns import Column, Domain
@@ -37,6 +38,7 @@ class Measure:
 
 
 _MEASURES: dict[str, Measure] = {}
+_log = logging.getLogger("memobench")
 
 
 def measure(
@@ -101,21 +103,29 @@ def registered_measures() -> dict[str, Measure]:
     return dict(_MEASURES)
 
 
+def modules() -> list[str]:
+    """The modules that define them, and have to be imported wherever they are measured."""
+    return list(dict.fromkeys(each.value.__module__ for each in _MEASURES.values()))
+
+
 def measures_of(task: Task) -> dict[str, Measure]:
     """The measures that a task's runs have."""
     return {name: each for name, each in _MEASURES.items() if isinstance(task, each.tasks)}
 
 
 def values(task: Task, data: Any, output_TxC: np.ndarray) -> dict[str, float]:
-    """A task's measures of outputs.
+    """A task's measures of outputs, but, with a warning, those that fail.
 
-    Raises:
-      UserError: one raises anything, or gives a value outside its column's domain.
+    One fails that raises anything, or gives a value outside its column's domain.
     """
-    return {
-        name: each.column.domain.validate(name, _value(name, each, task, data, output_TxC))
-        for name, each in measures_of(task).items()
-    }
+    found = {}
+    for name, each in measures_of(task).items():
+        try:
+            value = _value(name, each, task, data, output_TxC)
+            found[name] = each.column.domain.validate(name, value)
+        except UserError as error:  # What was trained, and other measures, are kept all the same.
+            _log.warning("a measure stays empty: %s", error)
+    return found
 
 
 def _value(name: str, each: Measure, *arguments: Any) -> Any:

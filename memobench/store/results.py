@@ -34,6 +34,8 @@ from memobench.common.errors import (
     short_repr,
 )
 from memobench.core.architecture import read_family
+from memobench.core.cells import spec_columns
+from memobench.core.columns import to_tuple
 from memobench.core.spec import SPEC_VERSION
 from memobench.store import rows as schema
 from memobench.store.rows import all_columns, measures
@@ -215,8 +217,8 @@ class Reader:
         self._lock = threading.Lock()
         self._rows: dict[str, dict] = {}
         self._read: set[str] = set()
-        # With its size: a file that is still being copied here may be whole next time.
-        self._skipped: dict[str, int] = {}
+        # With size and date: a file that is still being copied here may be whole next time.
+        self._skipped: dict[str, tuple[int, int]] = {}
         self._unreadable: set[str] = set()
 
     def rows(self) -> dict[str, dict]:
@@ -229,7 +231,8 @@ class Reader:
         for path in shard_paths(self._folder, self._read):
             try:
                 stat = path.stat()
-                if stat.st_mtime < self._since or self._skipped.get(path.name) == stat.st_size:
+                state = stat.st_size, stat.st_mtime_ns
+                if stat.st_mtime < self._since or self._skipped.get(path.name) == state:
                     continue
                 shard = read_shard(path)
             except OSError as error:
@@ -249,7 +252,7 @@ class Reader:
                 if path.suffix != ".json" or path.is_dir():
                     why = "it is not a shard"
                 _log.warning("skipped %s: %s", escape_unprintable(path), why)
-                self._skipped[path.name] = stat.st_size
+                self._skipped[path.name] = state
                 continue
             for row in with_provenance(shard.rows, shard.provenance):
                 self._add(_intern(row))
@@ -315,6 +318,10 @@ def to_table(rows: Sequence[dict] | dict[str, list[Any]]) -> pd.DataFrame:
     order = [*known, *(name for name in table if name not in known)]
     # Copied into one block: pandas is slow with many separate columns, and warns about them.
     made = whole[order].astype(dict.fromkeys(measures(), float)).copy()
+    # A field that is a tuple is a list in files; rows are grouped by it.
+    for name in spec_columns():
+        if made[name].dtype == object and any(type(x) is list for x in made[name]):
+            made[name] = made[name].map(to_tuple)
     return made.assign(**{schema.FAMILY: pd.Series(_families(made), made.index)})
 
 

@@ -10,6 +10,7 @@ import memobench
 from memobench import certificates
 from memobench.board import families, submissions
 from memobench.board import table as board
+from memobench.cli.commands import submit
 from memobench.common import folders
 from memobench.common.errors import UserError
 from memobench.core.architecture import Architecture
@@ -311,3 +312,10 @@ def test_no_name_of_a_family_keeps_pages_from_being_written(tmp_path, caplog, na
     assert sorted(set(own["family"])) == listed
     assert len(found) == len(own) + 1
     assert ("ZeroDivisionError" in caplog.text) == (not listed)
+
+
+@pytest.mark.parametrize("best", [{"best_bits": 5.0}, {"size_bits": [[[9.0]], [[5.0, 1.0]]]}])
+def test_of_searches_the_best_weights_are_submitted(best):
+    """Those are kept; the bits of such a row are a mean over label tables."""
+    low, high = submit._score({"bits": 4.5, "loss": 1.0}), submit._score({"bits": 6.0, "loss": 1.0})
+    assert low < submit._score({"bits": 3.0, "loss": 1.0, **best}) < high

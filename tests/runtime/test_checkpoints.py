@@ -7,6 +7,7 @@ import io
 import logging
 import os
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -91,6 +92,18 @@ def test_arrays_of_a_run_may_have_any_names(tmp_path, name):
     np.testing.assert_array_equal(array, np.arange(3))
     assert 0 < later.earlier_seconds < 100
     assert later.earlier_devices("x") == ("a CPU",)
+
+
+def test_an_optimiser_may_keep_its_state_in_bfloat16(tmp_path):
+    """A type that NumPy's files do not know."""
+    folder = checkpoints.Folder(tmp_path)
+    saved = {"mu": jnp.ones((2, 3), jnp.bfloat16), "u@bfloat16": jnp.ones(1, jnp.uint16)}
+    folder.save("x", {name: np.asarray(x) for name, x in saved.items()})
+    loaded = folder.load("x")
+    assert {name: x.dtype for name, x in loaded.items()} == {
+        name: x.dtype for name, x in saved.items()
+    }
+    np.testing.assert_array_equal(loaded["mu"], saved["mu"])
 
 
 def test_what_earlier_processes_trained_counts_once(tmp_path):

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from memobench.common.errors import UserError
@@ -28,6 +29,14 @@ def test_nobody_has_what_another_has_in_hand(tmp_path):
     with there.take(["a"]) as third:
         assert third.run_ids == {"a"}
     assert there.leased_ids() == {"c"}
+
+
+def test_a_lease_that_cannot_be_renewed_keeps_no_other_from_it(tmp_path, caplog):
+    lease = Leases(tmp_path).take(["a"])
+    lease.update(done=np.int64(1))
+    lease.renew()
+    assert "cannot renew" in caplog.text
+    assert "int64" in caplog.text
 
 
 def test_of_many_at_once_each_run_goes_to_one(tmp_path):

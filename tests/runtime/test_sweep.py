@@ -18,6 +18,7 @@ from memobench.common.errors import RunsFailed, UserError
 from memobench.constructions import making
 from memobench.constructions.dana2025 import Dana2025
 from memobench.core import columns
+from memobench.core.cells import from_cells
 from memobench.experiments.mahdavi2024.own_methods import Annealing
 from memobench.experiments.mahdavi2024.own_models import QueryAttention
 from memobench.methods import training
@@ -252,6 +253,52 @@ def test_what_no_reader_accepts_is_not_written_and_not_made_again(make_run, tmp_
         memobench.run([make_run(method=SHORT)], results=tmp_path, progress=False)
     assert len(made) == 1
     assert not results.shard_paths(tmp_path)
+
+
+def test_workers_are_told_of_measures_and_of_shards_whatever_their_dates(
+    make_run, tmp_path, monkeypatch
+):
+    """A shard of a clock that runs ahead would hide all that follow."""
+    memobench.run([make_run()], results=tmp_path, progress=False)
+    (path,) = results.shard_paths(tmp_path)
+    os.utime(path, (2e9, 2e9))
+    told = []
+
+    def tell(work, modules):
+        told.append((work.args[1], modules))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep.launch, "make_portable", tell)
+    monkeypatch.setattr(sweep.measures, "modules", lambda: ["mine"])
+    with pytest.raises(Interrupted):
+        memobench.run([make_run(seed=1)], results=tmp_path, progress=False, processes=1)
+    ((since, modules),) = told
+    assert 0 < since < time.time()
+    assert modules == ["mine"]
+
+
+def test_a_field_may_be_a_tuple_whose_domain_takes_a_list(tmp_path):
+    def canonical(value):
+        return tuple(value) if isinstance(value, list | tuple) else None
+
+    @memobench.kind("of_widths")
+    class OfWidths(AttentionOnly):
+        widths: tuple = columns.declare(
+            columns.Domain("a tuple", canonical), "w", column="all_widths"
+        )
+
+    run = memobench.Run(
+        task=Associations(vocab_size=5),
+        architecture=OfWidths(d_model=2, d_head=2, n_heads=1, widths=(3, 4)),
+        method=SHORT,
+    )
+    for _ in range(2):
+        table = memobench.run([run], results=tmp_path, progress=False)
+        assert table["all_widths"].tolist() == [(3, 4)]
+    (row,) = results.load_rows(tmp_path).values()
+    assert from_cells(row) == run
+    found = verify.verify(tmp_path)
+    assert (found.errors, found.runs) == ((), 1)
 
 
 def test_a_value_that_files_keep_otherwise_is_not_written_and_not_made_again(tmp_path):
@@ -525,6 +572,15 @@ def test_settings_of_the_caller_change_nothing(task):
     assert n_packs == 1
     assert double["loss"].tolist() == single["loss"].tolist()
     assert double["curve_loss"].tolist() == single["curve_loss"].tolist()
+
+
+def test_random_numbers_of_another_offset_are_refused(make_run):
+    jax.config.update("jax_random_seed_offset", 7)
+    try:
+        with pytest.raises(UserError, match=r"^JAX_RANDOM_SEED_OFFSET must be 0, got 7; unset it$"):
+            memobench.run([make_run()], progress=False)
+    finally:
+        jax.config.update("jax_random_seed_offset", 0)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")

@@ -8,6 +8,7 @@ from memobench.constructions import making
 from memobench.constructions.dana2025 import Dana2025
 from memobench.core.run import Run
 from memobench.methods.optimum import Optimum
+from memobench.methods.training import Training
 from memobench.models.sequence_encoder import SequenceEncoder
 from memobench.numerics import metrics, precision
 from memobench.runtime import verify
@@ -221,6 +222,16 @@ def test_weights_that_cannot_be_made_are_no_error_where_their_row_says_so(tmp_pa
     monkeypatch.setattr(making, "construct", refused)
     (error,) = verify.verify(tmp_path, recompute=True).errors
     assert f"({fine.run_id}): status=" in error
+
+
+def test_weights_of_a_run_that_diverged_may_be_finite(tmp_path):
+    """Its loss overflowed: it has no measures to be compared with theirs."""
+    method = Training(n_batches=1, epochs=1).exact()
+    memobench.run([Run(task=TASK, architecture=HEADS, method=method)], tmp_path, progress=False)
+    (path,) = results.shard_paths(tmp_path)
+    nothing = dict.fromkeys(rows.MEASURES) | {"status": "diverged"}
+    reseal(path, lambda shard: shard["rows"][0].update(nothing))
+    assert verify.verify(tmp_path, recompute=True).errors == ()
 
 
 @pytest.mark.parametrize("agreeing", [True, False])

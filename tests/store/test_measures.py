@@ -195,7 +195,7 @@ def test_a_measure_that_raises_costs_nothing(tmp_path, caplog):
     broken.append(False)
     table = memobench.run(_runs(), tmp_path, progress=False)
     assert (table["status"] == "ok").all()
-    assert "stay empty: ratio=nan is not" in caplog.text
+    assert "a measure stays empty: ratio=nan is not" in caplog.text
 
 
 @pytest.mark.parametrize("value", ["high", None, np.zeros(3)])
@@ -209,13 +209,19 @@ def test_a_measure_of_no_number_is_told_before_training(tmp_path, value):
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_a_value_that_the_column_forbids_is_told():
+def test_a_value_that_the_column_forbids_is_told_and_costs_no_other(caplog):
+    @measures.measure("one", Associations)
+    def other(task, data, output_TxC):
+        return 1.0
+
     @measures.measure("half of nothing", Associations, domain=float_between(0, 1))
     def half(task, data, output_TxC):
         return -0.5
 
-    with pytest.raises(UserError, match=r"half=-0\.5 is not a number from 0 to 1"):
-        measures.values(TASK, TASK.sample(), np.zeros((16, 4)))
+    found = measures.values(TASK, TASK.sample(), np.zeros((16, 4)))
+    assert found["other"] == 1.0
+    assert "half" not in found
+    assert "half=-0.5 is not a number from 0 to 1" in caplog.text
 
 
 def test_where_no_task_has_any_nothing_is_evaluated_twice(monkeypatch):

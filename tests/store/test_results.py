@@ -20,7 +20,7 @@ from memobench.models.transformer import AttentionOnly
 from memobench.runtime import status, verify
 from memobench.store import results, rows
 from memobench.tasks.associations import Associations
-from tests.small import PROVENANCE, resealed
+from tests.small import PROVENANCE, reseal, resealed
 
 
 def _id(name):
@@ -324,6 +324,33 @@ def test_a_reader_reads_what_comes_and_what_could_not_be_read_once(tmp_path, mon
     path.write_text(whole)
     assert set(reader.rows()) == {_id("a"), _id("b")}
     assert set(results.Reader(tmp_path, since=reader.newest + 1).rows()) == set()
+    # One that has its size from the beginning.
+    path = results.write_shard(tmp_path, [_row("c")], PROVENANCE)
+    whole = path.read_text()
+    path.write_text(" " * len(whole))
+    os.utime(path, ns=(1, 1))
+    assert set(reader.rows()) == {_id("a"), _id("b")}
+    path.write_text(whole)
+    assert set(reader.rows()) == {_id("a"), _id("b"), _id("c")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_read"),
+    [
+        ({}, False),
+        ({"architecture": "of_another_plugin"}, True),
+        ({"architecture_code": "code-0123456789ab"}, True),
+    ],
+)
+def test_fields_of_kinds_that_are_not_here_may_hold_other_values(
+    tmp_path, caplog, changes, is_read
+):
+    """Of a plugin that is not loaded, or of a kind that was edited since."""
+    row = _row("a", heads=17, **changes)
+    path = results.write_shard(tmp_path, [_row("a")], PROVENANCE)
+    reseal(path, lambda shard: shard["rows"][0].update(row))
+    assert (len(results.Reader(tmp_path).rows()) == 1) == is_read
+    assert ("row 1 has heads=17, not" in caplog.text) != is_read
 
 
 def test_a_shard_that_one_thread_reads_is_seen_by_others(tmp_path, monkeypatch):

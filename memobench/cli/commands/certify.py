@@ -5,6 +5,7 @@ import json
 from absl import flags
 
 from memobench.cli.command import PLUGIN, Command
+from memobench.common import strict_json
 from memobench.common.errors import UserError
 
 JSON = flags.DEFINE_bool("json", False, "Print every number of each file, a line of JSON each.")
@@ -29,7 +30,7 @@ def run(names: list[str]) -> None:
             wrong.append(str(error))
     if JSON.value:
         for row in counted:
-            print(json.dumps(row))
+            print(json.dumps({name: strict_json.or_null(x) for name, x in row.items()}))
     elif counted:
         columns = [standard.COLUMNS[name] for name in _SHOWN]
         rows = [row | standard.summarize_weights([row]) for row in counted]

@@ -126,8 +126,13 @@ def _best_of_runs(experiments: list[str], left_out: _LeftOut) -> list["Certifica
 
 
 def _score(row: dict[str, Any]) -> tuple[float, float]:
-    """Bits, and among equals the negative loss."""
+    """Bits of the weights that are kept, and among equals the negative loss."""
     bits, loss = row.get("bits"), row.get("loss")
+    # Where many models are trained those are the best one's, and the row's bits a mean.
+    if row.get("best_bits") is not None:
+        bits = row["best_bits"]
+    elif row.get("size_bits") is not None:
+        bits = max(bits for bits_T in row["size_bits"][-1] for bits in bits_T)
     return (-1.0 if bits is None else bits, -float("inf") if loss is None else -loss)
 
 
