@@ -19,6 +19,7 @@ from memobench.common import strict_json
 from memobench.common.errors import (
     UserError,
     check_arguments,
+    in_a_line,
     require,
     short_repr,
 )
@@ -78,7 +79,7 @@ class Run:
         return self.task, self.architecture, self.method
 
     def canonical(self) -> str:
-        """The spec as JSON with sorted keys."""
+        """The spec as JSON with sorted keys. Raises UserError for a field that JSON cannot hold."""
         fields: dict[str, Any] = {
             "task": self.task.canonical(),
             "architecture": self.architecture.canonical(),
@@ -86,7 +87,13 @@ class Run:
             "seed": self.seed,
             "spec_version": SPEC_VERSION,
         }
-        return strict_json.canonical(fields)
+        try:
+            return strict_json.canonical(fields)
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"a field of {self.architecture.name}, {self.task.name} or {self.method.name} "
+                f"holds what no id can ({in_a_line(error)}); give it numbers, texts or tuples"
+            ) from error
 
     @functools.cached_property
     def run_id(self) -> str:

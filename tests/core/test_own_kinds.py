@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import json
 import sys
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -125,6 +125,18 @@ def test_a_kind_without_a_name_is_told_how_to_give_one():
 def test_a_kind_of_no_family_is_told_to_derive_from_one(own):
     with pytest.raises(UserError, match="is not of a family; derive from one") as error:
         kind("mine")(own)
+    assert_one_line(error.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), b"ab", 1j])
+def test_a_value_that_no_id_can_hold_is_one_line(value):
+    @kind("mine")
+    class Mine(AttentionOnly):
+        more: Any = declare(columns.value_where("anything", lambda x: True), "of it", 1)
+
+    run = Run(task=Associations(), architecture=Mine(d_model=1, d_head=1, more=value))
+    with pytest.raises(UserError, match=r"^a field of mine, associations or .* no id can") as error:
+        _ = run.run_id
     assert_one_line(error.value)
 
 
