@@ -60,7 +60,10 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
             columns=["run_id", "family", "entry", "model", "budget", *SET, "n_params", "bits"]
         )
     found = pd.DataFrame(rows)
-    ranked = [rank_entries(of_set) for _, of_set in found.groupby(["budget", *SET], sort=True)]
+    ranked = [
+        rank_entries(of_set)
+        for _, of_set in found.groupby(["budget", *SET], sort=True, dropna=False)
+    ]
     return pd.concat(ranked, ignore_index=True).drop(columns="bits_T")
 
 

@@ -35,6 +35,12 @@ class Domain:
     read: Callable[[Any], Any] = lambda value: value
     made: tuple[Any, ...] = ()
 
+    @property
+    def least(self) -> float:
+        """The least number in it; minus infinity where it has none, or is not of numbers."""
+        is_of_numbers = bool(self.made) and self.made[0] in (int_between, float_between)
+        return float(self.made[1]) if is_of_numbers and self.made[1] > -1e300 else -math.inf
+
     def holds(self, cell: Any) -> bool:
         """True where a cell of the table holds such a value, or that of a kind nobody loaded."""
         try:

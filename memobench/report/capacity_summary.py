@@ -105,11 +105,11 @@ class Typical(Drawing):
         said = self.answer(table)
         parts = ["## Attention against MLP in these runs", said] if said else []
         parts += ["## Entries", DEFINITION]
-        for (budget, protocol), rows in found.groupby(["budget", "protocol"]):
-            steps = f"{int(rows['steps'].iloc[0]):,}"
+        for _, rows in found.groupby(["budget", *capacity_summary.SET], dropna=False):
+            row = rows.iloc[0]
             parts += [
-                f"### {budget:,} parameters, N = {int(rows['vocab_size'].iloc[0])}, {protocol} "
-                f"protocol, {steps} steps",
+                f"### {row['budget']:,} parameters, N = {int(row['vocab_size'])}, "
+                f"{row['protocol']} protocol, {int(row['steps']):,} steps",
                 tables.markdown(reader_table(rows), {}),
             ]
         return [*parts, *_power_laws(table)]

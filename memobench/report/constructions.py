@@ -70,7 +70,7 @@ def _certificates(table: pd.DataFrame) -> list[str]:
     if len(certified) > MOST_CERTIFICATES:
         return []
     shown = analysis.distinguishing_columns(certified, CERTIFIED)
-    shown += [name for name in MARGINS if certified[name].notna().any()]
+    shown += [x for x in (*MARGINS, "not_made") if x in certified and certified[x].notna().any()]
     return [
         "## Certificates",
         "The worst of all seeds: `accuracy` and `margin` (of the least certain example, as a share "
@@ -85,6 +85,8 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
     """The worst certificate of all seeds, a row for each configuration of constructed weights.
 
     Columns, among others:
+      seeds: whose weights could be made.
+      not_made: others; no column where no configuration has any.
       accuracy: on the examples aimed at.
       seconds: to construct and judge, the mean of seeds.
     """
@@ -94,10 +96,12 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
     made = made.assign(
         **{name: pd.to_numeric(made[name]) for name in numeric},
         aimed=made["n_aimed"].fillna(made["n_examples"]).astype(int),
+        is_made=made["status"] == "ok",
     )
     keys = [name for name in configuration() if name in made]
     grouped = made.groupby([*keys, "aimed"], dropna=False, sort=False).agg(
-        seeds=("seed", "size"),
+        seeds=("is_made", "sum"),
+        not_made=("is_made", lambda is_made: (~is_made).sum()),
         accuracy=("aimed_accuracy", "min"),
         margin=("margin", "min"),
         condition=("condition", "max"),
@@ -109,6 +113,8 @@ def certificates(table: pd.DataFrame) -> pd.DataFrame:
         seconds=("seconds", "mean"),
         stored_bits=("stored_bits", "max"),
     )
+    if not grouped["not_made"].any():
+        grouped = grouped.drop(columns="not_made")
     order = ["theorem", "contexts", "n_classes", "conditional", "n_examples", "d_model", "d_head"]
     return (
         add_keys(grouped)
@@ -122,7 +128,9 @@ def survival(table: pd.DataFrame) -> pd.DataFrame:
     made = table[table["theorem"].notna() & table["bits"].notna()]
     made = made.assign(per_parameter=made["bits"] / made["n_params"])
     keys = ["theorem", "weights", "stored_bits", "n_examples", "promised"]
-    means = made.groupby(keys, as_index=False, sort=False)[["per_parameter", "accuracy"]].mean()
+    means = made.groupby(keys, as_index=False, sort=False, dropna=False)[
+        ["per_parameter", "accuracy"]
+    ].mean()
     means = means.sort_values(["theorem", "stored_bits"], ascending=[True, False])
     best = means.loc[means.groupby(["theorem", "weights"], sort=False)["per_parameter"].idxmax()]
     return pd.DataFrame(
@@ -146,5 +154,6 @@ def ratio_to_proven(known: pd.DataFrame, made: pd.Series) -> pd.DataFrame:
       made: the way in which each run's weights came about.
     """
     sizes = ["n_heads", "d_head", "d_model", "n_params", "promised"]
-    means = known.assign(made=made).groupby([*sizes, "made"])["proven_ratio"].mean()
+    each = known.assign(made=made).groupby([*sizes, "made"], dropna=False)
+    means = each["proven_ratio"].mean()
     return means.unstack("made").reset_index()

@@ -16,6 +16,7 @@ from scipy.optimize import isotonic_regression
 
 from memobench.common import notation
 from memobench.report.style import styles_of
+from memobench.store.rows import all_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +66,11 @@ def save(figure: "Figure", to: pathlib.Path | BinaryIO) -> None:
 def possible_range(column: str, table: pd.DataFrame) -> tuple[float, Any]:
     """The least and the largest possible mean of a column, a number or one for each row."""
     most = _MOST.get(column)
-    return 0.0, table["n_examples"] if most == "examples" else 1.0 if most else np.inf
+    highest = table["n_examples"] if most == "examples" else 1.0 if most else np.inf
+    declared = all_columns().get(column)
+    # Of columns that nobody declares those of shares and examples begin at 0.
+    least = declared.domain.least if declared else 0.0 if most else -np.inf
+    return least, highest
 
 
 def arms(mean: Any, half: Any, least: Any = -np.inf, most: Any = np.inf) -> np.ndarray:

@@ -280,6 +280,11 @@ def _draw_curves(axis: "Axes", points: pd.DataFrame, colors: dict[Any, Any]) -> 
         )
 
 
+def _is_one_line(shown: Figure, summary: pd.DataFrame) -> bool:
+    """True where what theorems promise is the same for all hues."""
+    return not summary.drop_duplicates([shown.x, "promised"])[shown.x].duplicated().any()
+
+
 def _draw_theory(
     axis: "Axes", shown: Figure, summary: pd.DataFrame, colors: dict[Any, Any]
 ) -> None:
@@ -288,9 +293,13 @@ def _draw_theory(
         for by_guessing in set(analysis.chance(summary)):
             axis.axhline(by_guessing, color=FAINT, linewidth=1, linestyle=GUESSING)
     if shown.bounds and shown.y == "known":
-        line = summary.drop_duplicates(shown.x).sort_values(shown.x)
-        promised = line["promised"].clip(upper=summary["n_examples"].max())
-        axis.plot(line[shown.x], promised, color="black", linestyle="-.", linewidth=1)
+        # One line where all hues have the same.
+        lines = [(None, summary)] if _is_one_line(shown, summary) else summary.groupby(shown.hue)
+        for hue, line in lines:
+            line = line.drop_duplicates(shown.x).sort_values(shown.x)
+            promised = line["promised"].clip(upper=summary["n_examples"].max())
+            color = "black" if hue is None else colors[hue]
+            axis.plot(line[shown.x], promised, color=color, linestyle="-.", linewidth=1)
     if shown.x == "load":
         axis.axvline(1, color="black", linewidth=1, linestyle="-.")
     if shown.bounds and shown.y == "accuracy":
@@ -438,7 +447,8 @@ def _legend(
         cross = {"marker": "X", "linestyle": "", "markeredgecolor": "black", "color": "0.7"}
         keys.append(key(f"published mean ({' or '.join(steps)} steps)", **cross))
     if shown.x == "load" or (shown.bounds and shown.y == "known"):
-        keys.append(key(THEOREM_1.name, linestyle="-.", linewidth=1))
+        one = THEOREM_1 if THEOREM_1 in bounds else next(iter(bounds)) if len(bounds) == 1 else None
+        keys.append(key(one.name if one else "proven", linestyle="-.", linewidth=1))
     elif shown.bounds:
         for bound, style in bounds.items():
             keys.append(key(f"lower bound, {bound.name}", color=FAINT, linestyle=style))

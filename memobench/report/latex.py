@@ -26,6 +26,8 @@ _SPECIAL = {
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
     "†": r"\textdagger{}",
+    "‡": r"\textdaggerdbl{}",
+    "∞": r"$\infty$",
     "`": r"\textasciigrave{}",
     # After the end of a row these would be its options.
     **{character: f"{{{character}}}" for character in "[]*"},

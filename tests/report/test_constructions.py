@@ -15,8 +15,8 @@ from memobench.experiments import EXPERIMENTS
 from memobench.experiments.constructions import trained
 from memobench.methods.training import Training
 from memobench.models.transformer import AttentionOnly
+from memobench.report import constructions, panels
 from memobench.report import experiment as page
-from memobench.report import panels
 from memobench.tasks.associations import Associations
 
 
@@ -159,6 +159,16 @@ def test_the_page_of_promises_tells_the_worst_of_all_seeds(loads, tmp_path):
     assert _legend(figure) == ["Dana 2025"]
     # Points of single runs, no means of them.
     assert [len(line.get_xdata()) for line in axes[0, 0].lines] == [6]
+
+
+def test_seeds_whose_weights_could_not_be_made_are_told(loads):
+    _, table = loads
+    whole = constructions.certificates(table)
+    lost = table.assign(status=["diverged", *table["status"][1:]])
+    found = constructions.certificates(lost)
+    assert "not_made" not in whole
+    assert (found["seeds"] + found["not_made"]).tolist() == whole["seeds"].tolist()
+    assert found["not_made"].sum() == 1
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from tests.report.test_html import HOSTILE, TRAINED, hostile_board, sample
         ("a\r\n\tb\u2028c\x00\x1b\u202e", "a b c"),
         ("Ana Müller, Łódź – “x”", "Ana Müller, Łódź – “x”"),
         ("中\U0001f600", "??"),
+        ("256‡ †, ∞", r"256\textdaggerdbl{} \textdagger{}, $\infty$"),
         (None, "--"),
         (math.nan, "--"),
     ],

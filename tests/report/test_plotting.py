@@ -12,7 +12,7 @@ import memobench
 from memobench.analysis import seeds as analysis
 from memobench.common.errors import UserError
 from memobench.experiments import EXPERIMENTS
-from memobench.report.drawing import arms
+from memobench.report.drawing import arms, possible_range
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,14 @@ def test_intervals_end_at_what_is_possible():
     down, up = arms(mean, half, 0, 1)
     np.testing.assert_allclose(down, [0.1, 0.3, 0.3, 0])
     np.testing.assert_allclose(up, [0.3, 0.3, 0.1, 0])
+
+
+@pytest.mark.parametrize(
+    ("column", "least"),
+    [("bits", 0), ("accuracy", 0), ("known", 0), ("memorized", -np.inf), ("margin", -np.inf)],
+)
+def test_what_may_be_negative_has_no_arm_that_ends_at_zero(heads, column, least):
+    assert possible_range(column, heads.assign(n_examples=4))[0] == least
 
 
 def test_figures_have_a_line_for_every_number_of_steps(heads):
