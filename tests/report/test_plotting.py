@@ -162,3 +162,17 @@ def test_fits_are_drawn_on_the_axes_that_they_are_of(heads, changes, are_drawn):
     figure = shown.draw(experiment, "paper", heads)
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert any(text.startswith("fitted ") for text in texts) == are_drawn
+
+
+def test_what_is_promised_has_a_line_for_each_hue_that_it_depends_on(heads):
+    experiment = EXPERIMENTS["dana2025/heads"]
+    shown = dataclasses.replace(experiment.figure, y="known")
+    figure = shown.draw(experiment, "paper", heads)
+    lines = [x for axes in figure.axes for x in axes.lines if x.get_linestyle() == "-."]
+    assert len(lines) == heads["d_model"].nunique()
+    known = analysis.add_theory(heads)
+    for line, (_, rows) in zip(lines, known.groupby("d_model"), strict=True):
+        most = heads["n_examples"].max()
+        assert max(line.get_ydata()) == min(rows["promised"].max(), most)
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "proven" in texts or "Dana 2025" in texts
