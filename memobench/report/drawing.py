@@ -67,7 +67,7 @@ def possible_range(column: str, table: pd.DataFrame) -> tuple[float, Any]:
     """The least and the largest possible mean of a column, a number or one for each row."""
     most = _MOST.get(column)
     highest = table["n_examples"] if most == "examples" else 1.0 if most else np.inf
-    declared = all_columns().get(column)
+    declared = all_columns().get(column.removesuffix("_per_parameter"))
     # Of columns that nobody declares those of shares and examples begin at 0.
     least = declared.domain.least if declared else 0.0 if most else -np.inf
     return least, highest

@@ -130,7 +130,10 @@ def test_intervals_end_at_what_is_possible():
 
 @pytest.mark.parametrize(
     ("column", "least"),
-    [("bits", 0), ("accuracy", 0), ("known", 0), ("memorized", -np.inf), ("margin", -np.inf)],
+    [
+        *[("bits", 0), ("bits_per_parameter", 0), ("accuracy", 0), ("known", 0)],
+        *[("memorized", -np.inf), ("margin", -np.inf)],
+    ],
 )
 def test_what_may_be_negative_has_no_arm_that_ends_at_zero(heads, column, least):
     assert possible_range(column, heads.assign(n_examples=4))[0] == least
