@@ -5,6 +5,7 @@ From a table of runs whose method is a Capacity. No files, no arithmetic by JAX.
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,13 +115,20 @@ def summarize_run(run: Any) -> dict[str, Any]:
 
 
 def estimate_half_known(run: Any) -> thresholds.Estimate | None:
-    """The examples that half of the trainings of a Capacity know to 99%; None without trials."""
+    """The examples that half of the trainings of a Capacity know to 99%; None without trials.
+
+    Its interval has no high end where half of those of the whole set know it, so that a larger one
+    may be known.
+    """
     trials = _trials(run)
     guessing = analysis.chance_of_row(run)
     if not trials or np.isnan(guessing):
         return None
     known, n = models(run, "rung_known")[-1].mean(), int(run["n_examples"])
-    return thresholds.fit_half_known(trials, thresholds.threshold_range(known, n, guessing))
+    found = thresholds.fit_half_known(trials, thresholds.threshold_range(known, n, guessing))
+    of_whole = [trial.complete for trial in trials if trial.n_examples == n]
+    is_open = bool(of_whole) and 2 * sum(of_whole) >= len(of_whole)
+    return found._replace(high=math.inf) if is_open else found
 
 
 def _trials(run: Any) -> list[thresholds.Trial]:

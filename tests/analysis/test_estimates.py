@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -139,6 +140,16 @@ def test_the_threshold_at_the_rate_that_pilots_chose(threshold_F, top, least, n_
     assert covered([thresholds.Estimate(*each) for each in found], 0.0) >= least
     if top == 1:
         assert abs(np.mean([error for error, *_ in found])) <= 0.03
+
+
+@pytest.mark.parametrize(("all_know", "is_open"), [(True, True), (False, False)])
+def test_what_half_of_them_know_of_a_whole_set_has_no_high_end(all_know, is_open):
+    row: Any = memobench.published("board/typical").to_dict("records")[0]
+    n = int(row["n_examples"])
+    trials = [[n // 2, 1], [n - 1, 1], [n, 1], [n, 0], [n, int(all_know)]]
+    found: Any = capacity_summary.estimate_half_known(row | {"complete_trials": trials})
+    assert found.value < n
+    assert np.isinf(found.high) == is_open
 
 
 def test_trials_close_in_on_the_threshold():
