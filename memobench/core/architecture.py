@@ -23,6 +23,7 @@ _SHARED = by_name(
     Column("n_layers", "layers", columns.int_between(1, 64), over_seeds="same"),
     Column("d_mlp", "hidden neurons of a layer's MLP", columns.int_between(0), over_seeds="same"),
 )
+# Columns of the board, in whose rows those of architectures stand, too.
 _OF_THE_BOARD = (
     *("version", "budget", "track", "rank_low", "rank_high", "entry", "family", "set_size"),
     *("set_size_per_parameter", "share_known", "overfull_bits_per_parameter"),
