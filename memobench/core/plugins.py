@@ -126,7 +126,7 @@ def _find_loaded(path: pathlib.Path | None) -> ModuleType | None:
 
 
 def _check_beside(path: pathlib.Path) -> None:
-    """Refuses a file that would import others than those beside it, of files loaded before."""
+    """Refuses a file that would import a module of another folder than the one beside it."""
     waiting, seen = [path], {path}
     for file in waiting:
         parsed = source.file("".join(source.lines_of(str(file))))

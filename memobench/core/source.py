@@ -159,7 +159,7 @@ def _strip_comments(lines: list[str]) -> str:
             row, column = token.start
             if token.type == tokenize.COMMENT:
                 lines[row - 1] = lines[row - 1][:column]
-            # Spaces and blank lines are a part of a string, which a docstring is for nobody.
+            # Spaces and blank lines within a string count, but not those of a docstring.
             elif token.type in _STRINGS and before not in _AT_START:
                 within |= {*range(row - 1, token.end[0] - 1)}
             before = token.type

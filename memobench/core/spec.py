@@ -84,7 +84,7 @@ class Spec:
       package: the folder of modules that define its kinds.
       order: names of kinds in the order of their columns; all others follow by name.
       shared_columns: those that rows of all kinds of the family have.
-      taken: names of columns of other tables that hold those of its kinds too.
+      taken: names that no column of its kinds may have: other tables add columns of these names.
       registry: the family's kinds, by name.
       theorems: bounds and limits of `memobench.theory` that are about the kind, each with the
         condition on its rows under which they hold.

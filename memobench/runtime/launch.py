@@ -65,7 +65,7 @@ def memory_fraction() -> float:
 
 
 def make_portable(work: Work, modules: Sequence[str] = ()) -> Work:
-    """The work for another process, which then has path and plugins, and these modules, as here."""
+    """The work for another process, which first imports plugins and these modules as this one."""
     names = tuple(dict.fromkeys((*plugins.names(), *modules)))
     ready = functools.partial(plugins.at_work, names, work)
     path = [os.path.abspath(x) for x in sys.path]
