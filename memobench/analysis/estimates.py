@@ -12,13 +12,13 @@ def estimate_mean(value_TxS: np.ndarray) -> Estimate:
     """The mean over tables and starts; the interval is Student's of the means of tables.
 
     Tables are drawn independently, and starts within each: whatever the two variances are, means of
-    tables are independent and of one distribution.
+    tables are independent and of one distribution. Equal means show no spread, and no interval.
 
     >>> estimate_mean(np.array([[9.0, 11.0], [11.0, 13.0], [10.0, 12.0]])).value
     11.0
     """
     mean_T = value_TxS.mean(axis=1)
-    if len(mean_T) < statistics.MIN_SEEDS:
+    if len(mean_T) < statistics.MIN_SEEDS or np.ptp(mean_T) == 0:
         return Estimate(float(mean_T.mean()), math.nan, math.nan)
     mean, half = float(mean_T.mean()), float(statistics.half_widths(mean_T))
     return Estimate(mean, mean - half, mean + half)

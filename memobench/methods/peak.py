@@ -164,7 +164,11 @@ class Grid:
         return found
 
     def ends(self) -> tuple[float, float]:
-        """Loss and accuracy of the whole set at its best learning rate, means over label tables."""
+        """Loss and accuracy of the whole set at its best learning rate, means over label tables.
+
+        The same tables choose the rate, so that both are a little too good: by no more than what
+        rates differ by chance. `memobench.board.peak` chooses on half of the tables.
+        """
         task: Any = self.run.task
         bits_R, known_R = (self._values(value)[-1].mean(axis=-1) for value in range(2))
         rate = int(bits_R.argmax())

@@ -165,9 +165,10 @@ class Findings:
         if method.trial_pilots:
             columns["trial_rate"] = self.factor_of_trials * method.training.learning_rate
             columns["pilot_trials"] = [[f, n, int(known)] for f, (n, known) in self.pilot_trials]
-        columns["best_complete"] = max(
-            (n for _, n, complete in method.all_trials(columns) if complete), default=0
-        )
+        complete = [n for _, n, is_known in method.all_trials(columns) if is_known]
+        if thresholds.is_complete(self.of_models(1).max(), self._task.n_examples):
+            complete.append(self._task.n_examples)
+        columns["best_complete"] = max(complete, default=0)
         return columns
 
     def to_arrays(self) -> dict[str, np.ndarray]:

@@ -239,7 +239,7 @@ def _ratios(axis: "Axes", contests: Sequence[capacity_summary.Contest]) -> None:
         )
     axis.axhline(1, color="black", linewidth=1, linestyle=":")
     axis.set_title("bits, attention alone over\nMLP, each by its best form")
-    axis.set_ylim(0, 1.3)
+    axis.set_ylim(0, max(1.3, 1.05 * axis.get_ylim()[1]))
     _parameters(axis, [budget for budget, _ in ratios])
     axis.legend(fontsize="small")
 

@@ -39,6 +39,12 @@ def test_the_interval_of_tables_and_starts_covers(tables, inits, between):
     assert covered([one() for _ in range(REPETITIONS)], 1000) >= LEAST
 
 
+def test_equal_tables_have_no_interval():
+    """All knew the whole set, or nothing: that says nothing of how they spread."""
+    value, low, high = estimates.estimate_mean(np.full((4, 2), 36.0))
+    assert value == 36 and np.isnan([low, high]).all()
+
+
 @pytest.mark.parametrize("share", [0.05, 0.2])
 def test_the_interval_covers_where_some_initial_weights_fail(share):
     """As those of the board do, which then takes several for each table."""

@@ -289,6 +289,16 @@ def test_steps_in_turn_are_those_of_rounds_that_wait_for_one_another(trials):
     assert cost.steps > cost.sequential_steps == in_turn
 
 
+def test_weights_of_a_rung_may_know_the_largest_set():
+    """Where no trial knows its set, but a model of the rungs that of the whole task."""
+    run = run_of()
+    found = Findings(run)
+    while proposals := found.propose():
+        for each in proposals:
+            found.keep(each, bits=1.0, known=0 if each.tries else each.n_examples)
+    assert found.columns()["best_complete"] == run.task.n_examples
+
+
 def test_a_trial_ends_when_it_knows_all():
     """Two associations are known long before the steps are over."""
     method = PLAIN.replace(training=EXACT.replace(epochs=256), rungs=1)
