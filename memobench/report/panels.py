@@ -59,6 +59,8 @@ class Panels(Drawing):
             made=weight_origin(table),
         )
         logarithmic = (*LOGARITHMIC, *self.logarithmic)
+        if (none := runs[self.hue].isna()).any():  # Runs without a value have a line too.
+            runs = runs.assign(**{self.hue: runs[self.hue].map(str).mask(none, "none")})
         hues = _sort_values(runs[self.hue])
         styles = styles_of(hues)
         columns = list(_columns(self, runs))

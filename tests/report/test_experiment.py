@@ -129,6 +129,14 @@ def test_panels_may_have_one_x(measured):
     assert len(figure.axes) == 1
 
 
+def test_panels_draw_runs_without_a_value_of_hue(measured):
+    experiment, table = measured
+    shown = panels.Panels(x=("n_heads",), hue="rank", y=("bits",))
+    some = table.assign(rank=[None, *[4.0] * (len(table) - 1)])
+    figure = shown.draw(experiment, "quick", analysis.add_theory(some))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["4.0", "none"]
+
+
 def test_names_may_have_dots(measured, tmp_path):
     experiment, table = measured
     page.write(dataclasses.replace(experiment, name="test/v1.5"), "quick", table, tmp_path)
