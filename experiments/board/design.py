@@ -531,9 +531,11 @@ def headline(table: pd.DataFrame) -> str:
         format_range([100 * math.expm1(x) for x in each], ".0f").replace(" to ", "–")
         for each in zip(*every, strict=True)
     )
+    n_designs = max(map(len, by_budget.values()))
+    of_all = "" if designs == str(n_designs) else f" of {n_designs}"
     return (
-        f"In {designs} other designs at {budgets} attention alone averages {ratio} times the MLP's "
-        f"bits (other widths {among}), singly {single.min():.2f} to {single.max():.2f} "
+        f"In {designs}{of_all} other designs at {budgets} attention alone averages {ratio} times "
+        f"the MLP's bits (at other widths {among}), singly {single.min():.2f} to {single.max():.2f} "
         f"(spread {spread_of}%, by chance {chance}%), "
         f"attention + MLP {both}{_tell_lead(by_budget)}."
     )

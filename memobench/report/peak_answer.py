@@ -218,8 +218,8 @@ def _tell_ranks(found: pd.DataFrame) -> str:
         _name_budgets(best, lambda of: all(_is_told(of[_BOTH], of[x]) for x in (_ATTENTION, _MLP))),
     ]
     return (
-        "Ranks, which leave room for rare failures, tell attention alone from the MLP "
-        f"{pairs[0]}, attention + MLP from both {pairs[1]}."
+        "The leaderboard's ranks, which leave room for rare failures, tell attention alone from "
+        f"the MLP {pairs[0]}, attention + MLP from both {pairs[1]}."
     )
 
 
