@@ -535,8 +535,8 @@ def headline(table: pd.DataFrame) -> str:
     of_all = "" if designs == str(n_designs) else f" of {n_designs}"
     return (
         f"In {designs}{of_all} other designs at {budgets} attention alone averages {ratio} times "
-        f"the MLP's bits (at other widths {among}), singly {single.min():.2f} to {single.max():.2f} "
-        f"(spread {spread_of}%, by chance {chance}%), "
+        f"the MLP's bits (at other widths {among}), singly {single.min():.2f} to "
+        f"{single.max():.2f} (spread {spread_of}%, by chance {chance}%), "
         f"attention + MLP {both}{_tell_lead(by_budget)}."
     )
 
