@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from memobench.claims import Claim
+from memobench.common import notation
 from memobench.common.errors import UserError, check_arguments, require, short_repr, suggest
 from memobench.core import plugins
 from memobench.core.architecture import Architecture
@@ -80,6 +81,18 @@ class _Presets(Mapping[str, tuple[Run, ...]]):
         return len(self._presets)
 
 
+def _require_formulas(name: str, title: str) -> None:
+    from matplotlib.mathtext import MathTextParser
+
+    try:
+        MathTextParser("path").parse(notation.typeset(title))
+    except ValueError as error:
+        raise UserError(
+            f"{name}: title must be a text with formulas of Matplotlib between dollars, got "
+            f"{short_repr(title)}. Write \\$ for a dollar."
+        ) from error
+
+
 @check_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -117,6 +130,8 @@ class Experiment:
             raise UserError(
                 f"{self.name}: figure must be a Drawing, got {short_repr(self.figure)}."
             )
+        if "$" in self.title:
+            _require_formulas(self.name, self.title)
         cls = type(self.figure)
         require(
             cls is Drawing or cls.draw is not Drawing.draw,

@@ -224,7 +224,7 @@ def _finding_without(lacking: pd.DataFrame) -> Finding:
 def _test_claim(claim: Claim, table: pd.DataFrame) -> Finding:
     # After hours of training a claim that does not fit the runs must not cost the page.
     try:
-        finding = claim.test(table)
+        finding = claim.test(table.copy())
     except UserError as error:
         return Finding(UNDECIDED, str(error))
     except Exception as error:

@@ -1,6 +1,7 @@
 """The command line: finds the command in `memobench/cli/commands`, reads its flags and runs it."""
 
 import argparse
+import errno
 import functools
 import importlib
 import inspect
@@ -17,7 +18,7 @@ from absl.flags import argparse_flags
 
 from memobench.cli import commands
 from memobench.cli.command import PLUGIN, Command
-from memobench.common.errors import UserError, require_system, suggest
+from memobench.common.errors import UserError, reason, require_system, suggest
 from memobench.core import plugins
 from memobench.version import __version__
 
@@ -34,6 +35,9 @@ _Formatter = functools.partial(
     argparse.RawDescriptionHelpFormatter, max_help_position=25, width=100
 )
 
+# Of a disk or quota that is full, and of a folder that may be read alone.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
 
 def main() -> None:
     """Entry point of the `memobench` command."""
@@ -45,6 +49,11 @@ def main() -> None:
         app.run(_run, flags_parser=parse)
     except UserError as error:
         sys.exit(f"memobench: {error}")
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        place = error.filename or "a file"
+        sys.exit(f"memobench: {place} cannot be written ({reason(error)}). Give it another folder.")
     except BrokenPipeError:  # The reader, `head` say, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -95,8 +95,16 @@ def label(column: str, value: Any) -> str:
 
 
 def typeset(text: str) -> str:
-    """A text of a figure, in which letters have their subscripts."""
-    return text.replace("d_h", "$d_h$").replace("T_eps", r"$T_\varepsilon$")
+    """A text of a figure, in which letters have their subscripts, and formulas stay.
+
+    >>> typeset("a share of $T$ at d_h = 3")
+    'a share of $T$ at $d_h$ = 3'
+    """
+    parts = text.split("$")
+    parts[::2] = [
+        x.replace("d_h", "$d_h$").replace("T_eps", r"$T_\varepsilon$") for x in parts[::2]
+    ]
+    return "$".join(parts)
 
 
 def sizes(values: Any, columns: Iterable[str]) -> str:

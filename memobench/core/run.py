@@ -43,7 +43,7 @@ class Run:
       task: the task to memorize.
       architecture: of the model.
       method: makes the weights.
-      seed: of the task's instance, initial weights and order of examples.
+      seed: of initial weights and the order of examples; labels follow from the task's own seed.
 
     >>> from memobench.models.transformer import MLP
     >>> from memobench.tasks.associations import Associations

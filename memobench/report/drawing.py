@@ -30,6 +30,8 @@ PAGE_INCHES, _DPI = 10.0, 120
 _NAME_HEIGHT = 0.055
 # The width of a legend's character in inches; a column has 0.65 inches beside its longest label.
 _CHARACTER = 0.072
+# Rows of a legend for which figures have room, and the height of one in inches.
+_LEGEND_ROWS, _LEGEND_ROW = 8, 0.19
 # What a mean and its interval can be, whatever Student's says of it; `examples` are the table's.
 _MOST = {
     **dict.fromkeys(("accuracy", "accuracy_protocol", "best_accuracy"), "1"),
@@ -141,7 +143,8 @@ def legend(
 ) -> None:
     """A legend beside all panels, below them unless it says otherwise.
 
-    It has so many columns, or fewer where the figure is not wide enough for them.
+    It has so many columns, or fewer where the figure is not wide enough for them; the figure grows
+    by the rows that there are over _LEGEND_ROWS.
     """
     place: Any = f"outside {where}"
     length_of = [
@@ -156,6 +159,8 @@ def legend(
 
     while columns > 1 and width(columns) > figure.get_figwidth():
         columns -= 1
+    more = max(0, -(-len(handles) // columns) - _LEGEND_ROWS)
+    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * more)
     figure.legend(handles=handles, loc=place, ncols=columns, frameon=False, fontsize="small")
 
 

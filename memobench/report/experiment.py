@@ -74,7 +74,7 @@ def write(
     with _tell_what_stays(pathlib.Path(f"{base}.md")):
         text, verdicts = page(experiment, preset, known, seeds)
         if _has_figure(experiment, preset, known):
-            save(experiment.figure.draw(experiment, preset, known), picture)
+            save(experiment.figure.draw(experiment, preset, known.copy()), picture)
     # Nothing of an earlier page is touched before all of this one is made.
     try:
         base.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ def _page(
         *_verdicts(experiment, verdicts),
         *_published(experiment, table),
         *capacity.section(table),
-        *experiment.figure.sections(table),
+        *experiment.figure.sections(table.copy()),
         *constructions.sections(table),
         *_bounds(table),
         "## Cost",

@@ -172,7 +172,9 @@ def _no_numbers(*columns: str) -> str:
 def _estimate(table: pd.DataFrame, y: str) -> pd.DataFrame:
     """A row for each configuration, with y and both ends of its interval."""
     _require_rows(table, y=y)
-    measure, specs = y.removesuffix(_PER_PARAMETER), [*configuration(), "family"]
+    # A column of the user's own is taken as it is.
+    measure = y if y in table else y.removesuffix(_PER_PARAMETER)
+    specs = [*configuration(), "family"]
     require(y not in specs, f"y must be a measure, got {y!r}, which tells configurations apart.")
     require(
         measure in table, f"{measure!r} is not a column here{suggest(measure, measures(), 0.6)}"

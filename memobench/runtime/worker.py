@@ -144,8 +144,16 @@ def _require_of_pack(pack: Pack, result: Any) -> None:
     """Raises UserError unless this may be what a method's `train` returns for a pack."""
     n, method = len(pack.runs), pack.runs[0].method
     require(
-        isinstance(result, PackResult) and len(result.accuracy_R) == len(result.loss_R) == n,
-        f"method {method.name}: its train must return a PackResult of {pluralize(n, 'run')}",
+        isinstance(result, PackResult),
+        f"method {method.name}: its train must return a PackResult, got {short_repr(result)}",
+    )
+    names = ("accuracy_R", "loss_R", "step_accuracy_RxL", "step_loss_RxL")
+    given = [np.shape(getattr(result, name)) for name in names]
+    n_steps = given[-1][-1] if len(given[-1]) == 2 else 0
+    require(
+        given == [(n,), (n,), (n, n_steps), (n, n_steps)] and n_steps > 0,
+        f"method {method.name}: {', '.join(names)} of its PackResult must be of "
+        f"{pluralize(n, 'run')} and of a step or more, got shapes {', '.join(map(str, given))}",
     )
     for name, given in (("columns", result.columns), ("weights", result.weights or ())):
         require(

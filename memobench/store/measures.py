@@ -38,6 +38,9 @@ class Measure:
 
 
 _MEASURES: dict[str, Measure] = {}
+# Figures and pages make columns of these names, or with these ends, from others.
+_DERIVED = ("known", "slope", "row", "variant", "hue", "x", "y")
+_DERIVED_ENDS = ("_interval", "_low", "_high", "_per_parameter")
 _log = logging.getLogger("memobench")
 
 
@@ -81,6 +84,11 @@ def measure(
     def register(value: Value) -> Value:
         name: Any = getattr(value, "__name__", None)
         require(name, f"measure: {short_repr(value)} has no name; wrap it in a function of its own")
+        require(
+            name not in _DERIVED and not name.endswith(_DERIVED_ENDS),
+            f"measure {name!r} has the name of a column that figures and pages make; choose "
+            "another name",
+        )
         column = Column(name, meaning, domain or col.float_between(), unit, digits, over_seeds)
         before = _MEASURES.get(name)
         same = before is None or before.value.__module__ == value.__module__

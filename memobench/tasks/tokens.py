@@ -119,7 +119,9 @@ class TokenTask(Task):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Weighted by an uneven prior, nothing is counted."""
+        """Weighted by an uneven prior, nothing is counted; of several answers nothing is right."""
+        if self.shapes().next_TxK.shape[-1] > 1:
+            return ("loss",)
         counts = ("memorized", "bits") if self.is_even else ()
         return ("accuracy", "accuracy_protocol", "loss", *counts)
 
@@ -230,6 +232,16 @@ class TokenTask(Task):
                 yield f"{given}; return those from 0 to {most - 1}"
         if probability_TxK.min() < 0 or not np.allclose(probability_TxK.sum(-1), 1, atol=1e-5):
             yield "the probabilities that sample_next gives do not sum to 1; divide by their sum"
+        # Others than these have no probability, and are there for the shape alone.
+        apart_TxK = np.where(probability_TxK > 0, next_TxK, -1 - np.arange(next_TxK.shape[-1]))
+        if (np.diff(np.sort(apart_TxK)) == 0).any():
+            yield "sample_next gives a next token twice; add its probabilities"
+        if (probability_TxK[..., :1] < probability_TxK - 1e-6).any():
+            yield "sample_next gives next tokens out of order; return the likeliest first"
+        if len(tokens_TxS):
+            answered = np.c_[tokens_TxS, next_TxK.reshape(len(tokens_TxS), -1)]
+            if len(np.unique(tokens_TxS, axis=0)) < len(np.unique(answered, axis=0)):
+                yield "sample_sequences gives a sequence twice, with other answers; drop one"
         yield from super().faults(data)
 
     def inputs(self, data: Instance, example: Array) -> tuple[Array]:

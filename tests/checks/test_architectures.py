@@ -440,10 +440,18 @@ class Drawn(Associations):
             one_Tx1 *= 2
         if self.fault == "nan":
             one_Tx1 *= math.nan
+        if self.fault in ("twice", "order"):
+            second_Tx1 = (next_Tx1 + (self.fault == "order")) % self.vocab_size
+            next_Tx2 = jnp.concatenate([next_Tx1, second_Tx1], axis=1)
+            return next_Tx2, jnp.concatenate([0.25 * one_Tx1, 0.75 * one_Tx1], axis=1)
         if self.fault == "seed":
             next_Tx1 += next(NUMBERS) % 2
             next_Tx1 %= self.vocab_size
         return next_Tx1, one_Tx1
+
+    def sample_sequences(self, key, next_TxK):
+        tokens_TxS = super().sample_sequences(key, next_TxK)
+        return tokens_TxS * (self.fault != "copies")
 
     def _sample_prior(self, key):
         prior_T = super()._sample_prior(key)
@@ -459,6 +467,9 @@ TASK_FAULTS = {
     "nan": "the probabilities that sample_next gives do not sum to 1",
     "shape": r"sample_next gives shapes \(36,\) and \(36, 1\); return \(36, K\) twice",
     "probability": "the probabilities that sample_next gives do not sum to 1",
+    "twice": "sample_next gives a next token twice; add its probabilities",
+    "order": "sample_next gives next tokens out of order; return the likeliest first",
+    "copies": "sample_sequences gives a sequence twice, with other answers; drop one",
     "raises": f"its code raises LookupError: nothing follows {_line('raises', 'self.fault')}",
     "seed": "its seed draws another instance each time",
     "prior": r"sample gives .*float32\[35\].* and shapes .*float32\[36\]",
@@ -470,7 +481,8 @@ TASK_FAULTS = {
 def test_a_fault_of_a_task_is_said_and_never_trained(fault, said):
     own = kind("own_task")(type("OwnTask", (Drawn,), {"fault": fault, "version": "1"}))
     heads = memobench.AttentionOnly(d_model=3, d_head=3)
-    run = memobench.Run(task=own(vocab_size=6), architecture=heads, method=METHOD)
+    task = own(vocab_size=6, n_sequences=36 if fault == "copies" else None)
+    run = memobench.Run(task=task, architecture=heads, method=METHOD)
     with pytest.raises(UserError, match=f"^task own_task: {said}"):
         memobench.run([run], progress=False)
 

@@ -269,6 +269,17 @@ def test_a_claim_across_steps_needs_all_of_them():
     assert found.evidence.startswith("80 runs are missing, of 16 configurations")
 
 
+def test_a_test_that_writes_into_its_table_changes_no_other():
+    def halve(table):
+        table["accuracy"] /= 2
+        return claims.Finding(HOLDS, "")
+
+    table = _named(families(lambda steps: steps / 1000, steps=(100, 200)))
+    halving = Claim(name="halves", statement="", source="", test=halve, across_steps=True)
+    alone, beside = (claims.verdicts(x, table) for x in (CLAIMS[2:], [halving, *CLAIMS[2:]]))
+    assert beside["evidence"].iloc[-1] == alone["evidence"].iloc[-1]
+
+
 def test_the_order_of_rows_does_not_matter():
     table = three_budgets()
     shuffled = table.sample(frac=1, random_state=0)

@@ -1,5 +1,6 @@
 import contextlib
 import datetime
+import errno
 import io
 import os
 import pathlib
@@ -117,6 +118,16 @@ def _run_code(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_full_disk_is_one_line(monkeypatch, number):
+    def fill(*_, **__):
+        raise OSError(number, os.strerror(number), "results/LEADERBOARD.md")
+
+    monkeypatch.setattr(cli.app, "run", fill)
+    with pytest.raises(SystemExit, match=r"^memobench: results/LEADERBOARD\.md cannot be wr"):
+        cli.main()
 
 
 def test_help_imports_nothing_that_takes_long():

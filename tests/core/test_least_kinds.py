@@ -280,8 +280,11 @@ def lucky():
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        ({}, "its train must return a PackResult of 1 run"),
-        ({"loss_R": np.zeros(2)}, "its train must return a PackResult of 1 run"),
+        ({}, "its train must return a PackResult, got None"),
+        *[
+            ({"loss_R": loss_R}, "accuracy_R, loss_R, .* of its PackResult must be of 1 run and")
+            for loss_R in (np.zeros(2), np.zeros((1, 1)), np.zeros((1, 0)))
+        ],
         ({"columns": ({}, {})}, "columns of its PackResult must be of 1 run, got those of 2"),
         ({"weights": (None, None)}, "weights of its PackResult must be of 1 run, got those of 2"),
         (

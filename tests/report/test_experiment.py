@@ -115,6 +115,43 @@ def test_a_page_that_cannot_be_written_is_one_line(measured, tmp_path):
         page.write(experiment, "quick", table, tmp_path)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Percent(Figure):
+    def draw(self, experiment, preset, table):
+        table["accuracy"] *= 100
+        return Figure.draw(self, experiment, preset, table)
+
+    def sections(self, table):
+        table["accuracy"] *= 100
+        return []
+
+
+def test_a_figure_that_writes_into_its_table_changes_nothing_else(measured, tmp_path):
+    experiment, table = measured
+    changing = dataclasses.replace(
+        experiment, figure=Percent(x="n_heads", hue="architecture", y="bits")
+    )
+    assert page.write(changing, "quick", table, tmp_path) == page.write(
+        dataclasses.replace(changing, figure=Figure(x="n_heads", hue="architecture", y="bits")),
+        "quick",
+        table,
+        tmp_path,
+    )
+
+
+def test_a_figure_grows_with_a_long_legend(measured):
+    experiment, table = measured
+    shown = panels.Panels(x=("n_heads",), hue="name", y=("bits",))
+    many = analysis.add_theory(table).assign(name=[f"{i}" for i in range(len(table))])
+    heights = []
+    more = [many.assign(name=f"{i} of " + many["name"]) for i in range(8)]
+    for each in (many, pd.concat(more, ignore_index=True)):
+        figure = shown.draw(experiment, "quick", each)
+        figure.canvas.draw()
+        heights.append(figure.axes[0].get_window_extent().height)
+    assert heights[1] > 0.9 * heights[0]
+
+
 def test_only_encoders_of_distributions_have_their_bound_in_a_figure_of_losses(measured):
     experiment, table = measured
     shown = Figure(x="d_model", hue="architecture", y="loss", bounds=False)

@@ -66,6 +66,14 @@ def test_a_table_of_means_has_the_intervals_that_are_drawn(heads, typical):
     assert alone["accuracy"].notna().all()
 
 
+def test_a_column_of_the_users_own_is_taken_as_it_is():
+    heads = memobench.published("dana2025/heads")
+    own = heads.assign(bits_per_parameter=heads["bits"] / 7)
+    found = memobench.summarize(own, "bits_per_parameter")
+    total = memobench.summarize(own, "bits")
+    np.testing.assert_allclose(found["bits_per_parameter"], total["bits"] / 7)
+
+
 def test_published_capacities_have_the_intervals_of_their_tables(typical):
     axes = memobench.plot(typical, "bits_per_parameter", hue="family")
     points = list(_drawn(axes))

@@ -1,6 +1,7 @@
 """Measures of a user's own: in rows, tables, reports and checks of the tasks that have them."""
 
 import functools
+import types
 
 import numpy as np
 import pytest
@@ -176,6 +177,13 @@ def test_a_measure_that_no_column_could_hold_is_refused(value, options, said):
     with pytest.raises(UserError, match=said):
         measures.measure("one", Associations, **options)(value)
     assert "_one" not in measures.registered_measures()
+
+
+@pytest.mark.parametrize("name", ["known", "bits_per_parameter", "accuracy_interval"])
+def test_a_measure_may_not_have_the_name_of_a_column_that_pages_make(name):
+    named = types.FunctionType(_one.__code__, {}, name)
+    with pytest.raises(UserError, match=f"measure '{name}' has the name of a column that figures"):
+        measures.measure("one", Associations)(named)
 
 
 def test_a_measure_that_raises_costs_nothing(tmp_path, caplog):

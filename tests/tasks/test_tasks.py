@@ -13,6 +13,7 @@ from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
+from memobench.core.spec import kind
 from memobench.core.task import Task
 from memobench.engine import initializing
 from memobench.experiments.capacity.own_tasks import FactualRecall
@@ -272,6 +273,21 @@ def test_every_task_trains_and_says_what_it_means(task):
     longest = table[table["steps"] == table["steps"].max()]
     curves = np.array(longest["curve_loss"].tolist())
     assert (curves[:, -1] < 0.75 * curves[:, 0]).all()
+
+
+class TwoAnswers(Associations):
+    """Two tokens may follow every sequence, each half of the time."""
+
+    def sample_next(self, key):
+        next_Tx1, one_Tx1 = super().sample_next(key)
+        next_Tx2 = np.concatenate([next_Tx1, (next_Tx1 + 1) % self.vocab_size], axis=1)
+        return next_Tx2, np.concatenate([one_Tx1, one_Tx1], axis=1) / 2
+
+
+def test_where_several_tokens_may_follow_nothing_is_counted():
+    """The labels' own entropy, which no model knows, is not in their divergence."""
+    assert "bits" in Associations(vocab_size=5).measures
+    assert kind("two_answers")(TwoAnswers)(vocab_size=5).measures == ("loss",)
 
 
 def test_contexts_of_different_lengths_pack_only_with_their_own():

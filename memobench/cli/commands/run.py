@@ -166,7 +166,7 @@ def _run_and_report(
             files = ".png and .md" if experiment.has_figure(PRESET.value) else ".md"
             line = f"{experiment.name}: {output / experiment.name}{files}"
             line = ": ".join(filter(None, [line, page.agreement(experiment, table)]))
-            answers.append(experiment.figure.answer(table))
+            answers.append(experiment.figure.answer(table.copy()))
         except Exception as error:  # A figure may raise anything.
             if not isinstance(error, UserError) and not is_from_user_code(error):
                 traceback.print_exc()
