@@ -280,8 +280,8 @@ class TwoAnswers(Associations):
 
     def sample_next(self, key):
         next_Tx1, one_Tx1 = super().sample_next(key)
-        next_Tx2 = np.concatenate([next_Tx1, (next_Tx1 + 1) % self.vocab_size], axis=1)
-        return next_Tx2, np.concatenate([one_Tx1, one_Tx1], axis=1) / 2
+        next_Tx2 = jnp.concatenate([next_Tx1, (next_Tx1 + 1) % self.vocab_size], axis=1)
+        return next_Tx2, jnp.concatenate([one_Tx1, one_Tx1], axis=1) / 2
 
 
 def test_where_several_tokens_may_follow_nothing_is_counted():
