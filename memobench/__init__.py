@@ -63,108 +63,34 @@ if TYPE_CHECKING:
     from memobench.store.results import load_results
     from memobench.tasks.tokens import TokenTask
 
-__all__ = [
-    "Architecture",
-    "Column",
-    "Constructed",
-    "Construction",
-    "Drawing",
-    "Experiment",
-    "Figure",
-    "Method",
-    "Module",
-    "Optimizer",
-    "PackResult",
-    "Problem",
-    "Run",
-    "Schedule",
-    "Solved",
-    "TabledModule",
-    "Task",
-    "TokenTask",
-    "TrainedMethod",
-    "UserError",
-    "WithHeads",
-    "__version__",
-    "board_run",
-    "certify",
-    "check",
-    "choice",
-    "flag",
-    "grid",
-    "integer",
-    "kind",
-    "load_results",
-    "measure",
-    "nested",
-    "number",
-    "plan",
-    "plot",
-    "published",
-    "run",
-    "summarize",
-    "weights",
-]
-
 # What takes a second to import is imported when it is first asked for.
 _NAMES = {
-    "board.check": ("check",),
-    "certificates.counting": ("certify",),
-    "certificates.kept": ("weights",),
-    "constructions.base": (
-        "Construction",
-        "Solved",
-    ),
-    "constructions.problem": (
-        "Constructed",
-        "Problem",
-    ),
-    "core.architecture": (
-        "Architecture",
-        "WithHeads",
-    ),
-    "core.columns": (
-        "Column",
-        "choice",
-        "flag",
-        "integer",
-        "number",
-    ),
-    "core.module": (
-        "Module",
-        "TabledModule",
-    ),
-    "core.optimizer": ("Optimizer",),
-    "core.run": (
-        "Method",
-        "PackResult",
-        "Run",
-    ),
-    "core.schedule": ("Schedule",),
-    "core.spec": (
-        "kind",
-        "nested",
-    ),
-    "core.task": ("Task",),
-    "experiment": (
-        "Drawing",
-        "Experiment",
-        "grid",
-    ),
-    "methods.trained": ("TrainedMethod",),
-    "report.figure": ("Figure",),
-    "report.plotting": ("plot", "summarize"),
-    "runtime.sweep": (
-        "plan",
-        "run",
-    ),
-    "store.measures": ("measure",),
-    "store.published": ("published",),
-    "store.results": ("load_results",),
-    "tasks.tokens": ("TokenTask",),
+    "board.check": "check",
+    "certificates.counting": "certify",
+    "certificates.kept": "weights",
+    "constructions.base": "Construction Solved",
+    "constructions.problem": "Constructed Problem",
+    "core.architecture": "Architecture WithHeads",
+    "core.columns": "Column choice flag integer number",
+    "core.module": "Module TabledModule",
+    "core.optimizer": "Optimizer",
+    "core.run": "Method PackResult Run",
+    "core.schedule": "Schedule",
+    "core.spec": "kind nested",
+    "core.task": "Task",
+    "experiment": "Drawing Experiment grid",
+    "methods.trained": "TrainedMethod",
+    "report.figure": "Figure",
+    "report.plotting": "plot summarize",
+    "runtime.sweep": "plan run",
+    "store.measures": "measure",
+    "store.published": "published",
+    "store.results": "load_results",
+    "tasks.tokens": "TokenTask",
 }
-_HOMES = {name: (module, name) for module, names in _NAMES.items() for name in names}
+_HOMES = {name: (module, name) for module, names in _NAMES.items() for name in names.split()}
 _HOMES["board_run"] = ("board.table", "run")
+__all__ = sorted([*_HOMES, "UserError", "__version__"])
 
 
 class _Finder(importlib.abc.MetaPathFinder):

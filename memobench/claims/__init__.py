@@ -41,34 +41,3 @@ from memobench.claims.claim import (
 from memobench.claims.counts import above_bound, every_run
 from memobench.claims.evidence import Region, p_value
 from memobench.claims.slopes import linear_in_heads, slopes_in_heads
-
-__all__ = [
-    "CONSTRUCTED",
-    "EXACT",
-    "FAILS",
-    "HOLDS",
-    "MADE",
-    "MIN_SEEDS",
-    "MISSING",
-    "NEAREST",
-    "NOT_TESTED",
-    "OPTIMUM",
-    "UNDECIDED",
-    "VARIANTS",
-    "Claim",
-    "Finding",
-    "Fit",
-    "Region",
-    "above_bound",
-    "compared_accuracy",
-    "every_run",
-    "findings",
-    "interval",
-    "linear_in_heads",
-    "p_value",
-    "restrict",
-    "slopes_in_heads",
-    "use_all_examples",
-    "variant",
-    "verdicts",
-]

@@ -24,18 +24,3 @@ from memobench.engine.loop import Lanes, compile_ahead, train
 from memobench.engine.policy import Job, OneJobPerRun, Policy
 from memobench.engine.program import Program, compile_program, to_compile
 from memobench.engine.signature import Signature
-
-__all__ = [
-    "Job",
-    "Lane",
-    "Lanes",
-    "OneJobPerRun",
-    "Policy",
-    "Program",
-    "Signature",
-    "State",
-    "compile_ahead",
-    "compile_program",
-    "to_compile",
-    "train",
-]

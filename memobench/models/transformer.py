@@ -1,7 +1,6 @@
 """The Transformers of Dana, Pydi & Chevaleyre (2025), attention-only and with an MLP.
 
-One example, no batch and no pack axis. `PlainTransformer` is the definition; `Transformer`, at the
-end, computes the same faster and is what runs train.
+One example, no batch and no pack axis. `tests/reference.py` has the definition, written out.
 
 Shape letters: N vocab_size, S and T context_length, D d_model, I and J width of a head's input
 (d_model, or d_head where the stream is compressed), K d_head, H n_heads, W d_mlp.

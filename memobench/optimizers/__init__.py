@@ -2,5 +2,3 @@
 
 from memobench.core.optimizer import Optimizer
 from memobench.optimizers.adam import Adam
-
-__all__ = ["Adam", "Optimizer"]

@@ -2,5 +2,3 @@
 
 from memobench.core.schedule import Schedule
 from memobench.schedules.linear import LinearSchedule
-
-__all__ = ["LinearSchedule", "Schedule"]
