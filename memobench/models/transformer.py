@@ -21,141 +21,12 @@ from memobench import theory
 from memobench.core.architecture import WithHeads, in_words, require_neurons, sizes_in_words
 from memobench.core.columns import choice, integer
 from memobench.core.kernel import Kernel
-from memobench.core.module import KernelModule, Module, TabledModule, count_distinct, has_room
+from memobench.core.module import KernelModule, TabledModule, count_distinct, has_room
 from memobench.core.spec import kind
 from memobench.models import feed_forward, mixing
 from memobench.models.feed_forward import ACTIVATIONS
 from memobench.numerics import cpu, lookup
 from memobench.numerics.initial_weights import Table, Weight, fan_in, select_prefix
-
-
-class PlainTransformer(Module):
-    """Next-token logits at the last of `context_length` tokens; causal, no layer norm.
-
-    Attributes:
-        full: positions join the residual stream and heads act on it (equations 1-2 of the paper).
-            Otherwise, as in the released code, a learned position in R^{d_in} is added to the
-            input of the heads only.
-        compress: one shared map D -> K before all heads, and one K -> D after their sum.
-    """
-
-    vocab_size: int
-    context_length: int
-    d_model: int
-    d_head: int
-    n_heads: int
-    d_mlp: int
-    n_layers: int
-    full: bool
-    compress: bool
-    activation: str = "gelu"
-
-    paddable = ("d_model", "d_head", "n_heads", "d_mlp")
-
-    def setup(self) -> None:
-        self.weights, constants = self.create_variables()
-        self.score_scale = constants["score_scale"]
-
-    def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_N of the token that follows tokens_S."""
-        stream_SxD = self.weights["token_embedding"][tokens_S]
-        if self.full:
-            stream_SxD += self.weights["position_embedding"]
-        for layer in range(self.n_layers):
-            own = select_prefix(f"layer{layer}_", self.weights)
-            stream_SxD += self._add_attention(own, stream_SxD)
-            hidden_SxW = stream_SxD @ own["mlp_in"].T + own["mlp_in_bias"][None]
-            stream_SxD += ACTIVATIONS[self.activation](hidden_SxW) @ own["mlp_out"].T
-        return self.weights["unembedding"] @ stream_SxD[-1]
-
-    def _add_attention(self, own: dict[str, jax.Array], stream_SxD: jax.Array) -> jax.Array:
-        """added_SxD: the sum of a layer's heads, each of which sees its place and those before."""
-        x_SxI = stream_SxD @ self.weights["compress"].T if self.compress else stream_SxD
-        if not self.full:
-            x_SxI += self.weights["position_embedding"]
-        query_HxSxK = jnp.einsum("hki,si->hsk", own["query"], x_SxI)
-        key_HxTxK = jnp.einsum("hki,ti->htk", own["key"], x_SxI)
-        value_HxTxK = jnp.einsum("hki,ti->htk", own["value"], x_SxI)
-        score_HxSxT = jnp.einsum("hsk,htk->hst", query_HxSxK, key_HxTxK) * self.score_scale
-        is_seen_SxT = np.tri(len(x_SxI), dtype=bool)
-        attention_HxSxT = jax.nn.softmax(jnp.where(is_seen_SxT[None], score_HxSxT, -jnp.inf))
-        head_HxSxK = jnp.einsum("hst,htk->hsk", attention_HxSxT, value_HxTxK)
-        added_SxI = jnp.einsum("hik,hsk->si", own["output"], head_HxSxK)
-        return added_SxI @ self.weights["decompress"].T if self.compress else added_SxI
-
-    def parameters(self) -> Table:
-        """Every parameter's shape, and the bound of its uniform entries at the start."""
-        n, d_model, d_head = self.vocab_size, self.d_model, self.d_head
-        d_in = self._width
-        by_model, by_head, by_mlp = fan_in(d_model), fan_in(d_head), fan_in(self.d_mlp)
-        xavier = math.sqrt(6 / (3 * d_head + d_in))
-        into_heads, out_of_heads = (self.n_heads, d_head, d_in), (self.n_heads, d_in, d_head)
-        table: Table = {
-            "token_embedding": Weight((n, d_model), by_model),
-            "position_embedding": Weight((self.context_length, d_in), fan_in(d_in)),
-            "unembedding": Weight((n, d_model), by_model),
-        }
-        if self.compress:
-            table["compress"] = Weight((d_head, d_model), by_model)
-            table["decompress"] = Weight((d_model, d_head), by_head)
-        for layer in range(self.n_layers):
-            table |= {
-                f"layer{layer}_query": Weight(into_heads, xavier),
-                f"layer{layer}_key": Weight(into_heads, xavier),
-                f"layer{layer}_value": Weight(into_heads, xavier),
-                f"layer{layer}_output": Weight(out_of_heads, by_head),
-                f"layer{layer}_mlp_in": Weight((self.d_mlp, d_model), by_model),
-                f"layer{layer}_mlp_in_bias": Weight((self.d_mlp,), by_model),
-                f"layer{layer}_mlp_out": Weight((d_model, self.d_mlp), by_mlp),
-            }
-        return table
-
-    def constants(self) -> dict[str, Any]:
-        """The scale of scores, which depends on the true size of heads."""
-        return {"score_scale": np.float32(1 / math.sqrt(self.d_head))}
-
-    @property
-    def _width(self) -> int:
-        """Width of a head's input."""
-        return self.d_head if self.compress else self.d_model
-
-    def parts(self) -> dict[str, tuple[str, ...]]:
-        layers, last = range(self.n_layers), f"layer{self.n_layers - 1}"
-        read_out = (f"{last}_output", f"{last}_mlp_out", "unembedding")
-        maps = tuple(f"layer{layer}_{name}" for layer in layers for name in ("query", "key"))
-        return {
-            "read_out": ("decompress", *read_out) if self.compress else read_out,
-            "attention_maps": maps,
-        }
-
-    def products(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Sizes (m, r, n) of every head's products, of queries and keys and of output and value."""
-        d_in = self._width
-        return ((d_in, self.d_head, d_in, 2 * self.n_layers * self.n_heads),)
-
-    def symmetries(self, task: Any) -> int | None:
-        """The stream's basis, a shift of logits, scales of neurons, and what heads share.
-
-        Tokens and positions that are added up may be shifted against each other; compressed heads
-        read and write in bases of their own; few narrow heads of one layer see a part of positions.
-        """
-        n, d_model = self.vocab_size, self.d_model
-        n_written = n**self.context_length * min(d_model, self._width)
-        has_formula = (
-            self.context_length > 1
-            and d_model < n
-            and not (self.compress and self.d_head > d_model)
-            and has_room(count_distinct(self, self.context_length), n_written)
-        )
-        if task.question != "next token" or not has_formula:
-            return None
-        shared = d_model if self.full else 2 * self.d_head**2 * self.compress
-        if self.full and self.n_layers == 1:
-            # Of positions before the last, heads alone see what their keys and values read.
-            unread = max(0, d_model - 2 * self.n_heads * self.d_head)
-            shared += (self.context_length - 1) * unread
-        of_neurons = feed_forward.symmetries(d_model, self.d_mlp, self.activation)
-        return d_model**2 + d_model + shared + self.n_layers * of_neurons
 
 
 def _writes_two(sizes: theory.Sizes) -> Any:
@@ -284,23 +155,116 @@ class FoldedLayer(NamedTuple):
     mlp_out_DW: jax.Array
 
 
-class Transformer(PlainTransformer, TabledModule, KernelModule):
-    """A `PlainTransformer` in two forms that are faster, by the platform.
+class Transformer(TabledModule, KernelModule):
+    """Next-token logits at the last of `context_length` tokens; causal, no layer norm.
 
-    On CPUs, and of all sequences at once, what depends on a single token is computed apart:
-    `tables` projects every token of the vocabulary once, `read` combines the rows of one example.
-    Under a `vmap` over examples the tables do not depend on the example and are computed once. What
-    is an example's own comes first in products with weights: examples are then the rows of the
-    result, which a CPU would otherwise transpose again and again.
+    In two forms, by the platform. On CPUs, and of all sequences at once, what depends on a single
+    token is computed apart: `tables` projects every token of the vocabulary once, `read` combines
+    the rows of one example. Under a `vmap` over examples the tables do not depend on the example
+    and are computed once. What is an example's own comes first in products with weights: examples
+    are then the rows of the result, which a CPU would otherwise transpose again and again.
 
     On accelerators all places of a layer are computed at once: few kernels, few bytes.
+
+    Attributes:
+        full: positions join the residual stream and heads act on it (equations 1-2 of the paper).
+            Otherwise, as in the released code, a learned position in R^{d_in} is added to the
+            input of the heads only.
+        compress: one shared map D -> K before all heads, and one K -> D after their sum.
     """
 
+    vocab_size: int
+    context_length: int
+    d_model: int
+    d_head: int
+    n_heads: int
+    d_mlp: int
+    n_layers: int
+    full: bool
+    compress: bool
+    activation: str = "gelu"
+
+    paddable = ("d_model", "d_head", "n_heads", "d_mlp")
     skipped = ("n_heads", "d_mlp")
 
     def setup(self) -> None:
-        super().setup()
+        self.weights, constants = self.create_variables()
+        self.score_scale = constants["score_scale"]
         self.layers = [self._fold(layer) for layer in range(self.n_layers)]
+
+    def parameters(self) -> Table:
+        """Every parameter's shape, and the bound of its uniform entries at the start."""
+        n, d_model, d_head = self.vocab_size, self.d_model, self.d_head
+        d_in = self._width
+        by_model, by_head, by_mlp = fan_in(d_model), fan_in(d_head), fan_in(self.d_mlp)
+        xavier = math.sqrt(6 / (3 * d_head + d_in))
+        into_heads, out_of_heads = (self.n_heads, d_head, d_in), (self.n_heads, d_in, d_head)
+        table: Table = {
+            "token_embedding": Weight((n, d_model), by_model),
+            "position_embedding": Weight((self.context_length, d_in), fan_in(d_in)),
+            "unembedding": Weight((n, d_model), by_model),
+        }
+        if self.compress:
+            table["compress"] = Weight((d_head, d_model), by_model)
+            table["decompress"] = Weight((d_model, d_head), by_head)
+        for layer in range(self.n_layers):
+            table |= {
+                f"layer{layer}_query": Weight(into_heads, xavier),
+                f"layer{layer}_key": Weight(into_heads, xavier),
+                f"layer{layer}_value": Weight(into_heads, xavier),
+                f"layer{layer}_output": Weight(out_of_heads, by_head),
+                f"layer{layer}_mlp_in": Weight((self.d_mlp, d_model), by_model),
+                f"layer{layer}_mlp_in_bias": Weight((self.d_mlp,), by_model),
+                f"layer{layer}_mlp_out": Weight((d_model, self.d_mlp), by_mlp),
+            }
+        return table
+
+    def constants(self) -> dict[str, Any]:
+        """The scale of scores, which depends on the true size of heads."""
+        return {"score_scale": np.float32(1 / math.sqrt(self.d_head))}
+
+    @property
+    def _width(self) -> int:
+        """Width of a head's input."""
+        return self.d_head if self.compress else self.d_model
+
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        layers, last = range(self.n_layers), f"layer{self.n_layers - 1}"
+        read_out = (f"{last}_output", f"{last}_mlp_out", "unembedding")
+        maps = tuple(f"layer{layer}_{name}" for layer in layers for name in ("query", "key"))
+        return {
+            "read_out": ("decompress", *read_out) if self.compress else read_out,
+            "attention_maps": maps,
+        }
+
+    def products(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Sizes (m, r, n) of every head's products, of queries and keys and of output and value."""
+        d_in = self._width
+        return ((d_in, self.d_head, d_in, 2 * self.n_layers * self.n_heads),)
+
+    def symmetries(self, task: Any) -> int | None:
+        """The stream's basis, a shift of logits, scales of neurons, and what heads share.
+
+        Tokens and positions that are added up may be shifted against each other; compressed heads
+        read and write in bases of their own; few narrow heads of one layer see a part of positions.
+        """
+        n, d_model = self.vocab_size, self.d_model
+        n_written = n**self.context_length * min(d_model, self._width)
+        has_formula = (
+            self.context_length > 1
+            and d_model < n
+            and not (self.compress and self.d_head > d_model)
+            and has_room(count_distinct(self, self.context_length), n_written)
+        )
+        if task.question != "next token" or not has_formula:
+            return None
+        shared = d_model if self.full else 2 * self.d_head**2 * self.compress
+        if self.full and self.n_layers == 1:
+            # Of positions before the last, heads alone see what their keys and values read.
+            unread = max(0, d_model - 2 * self.n_heads * self.d_head)
+            shared += (self.context_length - 1) * unread
+        of_neurons = feed_forward.symmetries(d_model, self.d_mlp, self.activation)
+        return d_model**2 + d_model + shared + self.n_layers * of_neurons
 
     def kernel(self) -> Kernel | None:
         """`transformer.cuh`: few narrow layers, few tokens."""

@@ -18,8 +18,9 @@ from memobench.core.architecture import Architecture
 from memobench.core.module import TabledModule
 from memobench.core.run import Run
 from memobench.engine import program
-from memobench.models.transformer import MLP, AttentionOnly, PlainTransformer, Transformer
+from memobench.models.transformer import MLP, AttentionOnly, Transformer
 from memobench.tasks.associations import Associations
+from tests.reference import reference_logits
 
 GOLDEN = pathlib.Path(
     os.environ.get(
@@ -122,17 +123,15 @@ def _golden(name):
     return data, run, weights("param_"), weights("grad_")
 
 
-@pytest.mark.parametrize("form", [PlainTransformer, Transformer])
 @pytest.mark.parametrize("name", GOLDEN_FILES)
-def test_parity_with_the_papers_model(name, form):
+def test_parity_with_the_papers_model(name):
     data, run, params, gradient = _golden(name)
     module, variables = _variables(run)
     chex.assert_trees_all_equal_shapes(params, dict(variables["params"]))
     labels = jnp.asarray(data["labels"], jnp.int32)
 
     def loss(params):
-        variables_ = {**variables, "params": params}
-        apply = functools.partial(module.apply, variables_, method=form.__call__)
+        apply = functools.partial(module.apply, {**variables, "params": params})
         logits = jax.vmap(apply)(jnp.asarray(data["tokens"]))
         nll = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
         return nll.mean(), logits
@@ -168,12 +167,12 @@ def test_ten_adam_steps_of_the_papers_model(name):
 
 
 @every_model
-def test_logits_are_those_of_the_plain_definition(run):
+def test_logits_are_those_of_the_definition(run):
     module, variables = _variables(run)
-    if not isinstance(module, PlainTransformer):
-        pytest.skip("another model has one form, or other tests")
-    plain = functools.partial(module.apply, variables, method=PlainTransformer.__call__)
-    expected_TxN = jax.jit(jax.vmap(plain))(_every_sequence(run))
+    if not isinstance(module, Transformer):
+        pytest.skip("the definition is of another model")
+    logits = functools.partial(reference_logits, run.architecture, variables["params"])
+    expected_TxN = np.stack([logits(tokens_S) for tokens_S in _every_sequence(run)])
     np.testing.assert_allclose(_of_each(run)(variables), expected_TxN, atol=1e-5)
 
 
