@@ -7,8 +7,6 @@ random, and a method with trained='memory' fixes them; answers are scored by the
 
 There is no residual connection around attention. The authors' released code, `RELEASED` here, has
 embeddings of norm about 1, scores over sqrt(d_head), a bias in W_1, and other initial weights.
-`PlainRecallTransformer` is the definition; `RecallTransformerModule`, at the end, computes the same
-faster and is what runs train.
 
 Shape letters: N vocab_size, C answers, I input tokens, S context_length, D d_model, H n_heads, K
 d_head, W d_mlp.
@@ -40,8 +38,16 @@ RELEASED = {
 }
 
 
-class PlainRecallTransformer(Module):
-    """logits_C of the answers, the first tokens of the vocabulary, to sequences with an end."""
+# Exponents e^-43 .. e^43 and their squares are float32 numbers; see `_attend_by_counts`.
+_REACH = 43.0
+
+
+class RecallTransformerModule(Module):
+    """logits_C of the answers, the first tokens of the vocabulary, to sequences with an end.
+
+    Only the end token, always the same, has queries: their products with the key maps are computed
+    once for all examples.
+    """
 
     vocab_size: int
     n_outputs: int
@@ -65,20 +71,6 @@ class PlainRecallTransformer(Module):
         self.in_WD, self.out_DW = weights["mlp_in"], weights["mlp_out"]
         self.bias_W = weights["mlp_in_bias"] if self.biases else 0.0
         self.embedding_ND = weights["token_embedding"]
-
-    def __call__(self, tokens_S: jax.Array) -> jax.Array:
-        """logits_C of the answers to tokens_S, whose last must be the end token."""
-        value_HxSxK = jnp.einsum("hkd,sd->hsk", self.value_HKD, self.embedding_ND[tokens_S])
-        head_HxK = jnp.einsum("hs,hsk->hk", self.attention(tokens_S), value_HxSxK)
-        return self._answer(head_HxK)
-
-    def attention(self, tokens_S: jax.Array) -> jax.Array:
-        """attention_HxS from the end to all tokens; rows sum to 1."""
-        token_SxD = self.embedding_ND[tokens_S]
-        query_HxK = jnp.einsum("hkd,d->hk", self.query_HKD, token_SxD[-1])
-        key_HxSxK = jnp.einsum("hkd,sd->hsk", self.key_HKD, token_SxD)
-        score_HxS = jnp.einsum("hk,hsk->hs", query_HxK, key_HxSxK)
-        return jax.nn.softmax(score_HxS * self.scales.get("score_scale", 1.0))
 
     def _answer(self, head_HxK: jax.Array) -> jax.Array:
         """logits_C from what the heads read."""
@@ -133,64 +125,6 @@ class PlainRecallTransformer(Module):
         maps = self.n_heads * (product_dimensions(d_model, self.d_head, d_model) - d_model)
         of_neurons = feed_forward.symmetries(d_model, self.d_mlp, self.activation)
         return maps + 2 * d_model**2 + d_model + of_neurons
-
-
-@kind("recall_transformer")
-class RecallTransformer(WithHeads):
-    """The Transformer of a task of facts. d_mlp = 0 means no MLP.
-
-    Attributes:
-        embeddings: random directions of norm 1, `unit`, or standard `normal` entries, or those over
-            sqrt(d_model), `scaled`.
-        score_scale: the size by whose square root scores are divided.
-        initial: weights at the start: uniform within 1/sqrt(inputs), or normal as `released`, with
-            1/sqrt(d_head) of queries, keys and values, 1/sqrt(d_model) of outputs, and
-            1/sqrt(inputs) of the MLP.
-    """
-
-    answers: ClassVar[tuple[str, ...]] = ("fact",)
-
-    d_mlp: int = integer("hidden neurons of a layer's MLP", 0, default=0, most=2**24)
-    activation: str = choice("of hidden neurons", *ACTIVATIONS, default="relu")
-    embeddings: str = choice("of tokens at the start", "unit", "normal", "scaled", default="unit")
-    score_scale: str | None = choice(
-        "whose square root divides scores; none for no division",
-        "d_head",
-        default=None,
-        omit=None,
-    )
-    initial: str | None = choice(
-        "weights at the start, as in the authors' code; none for uniform ones",
-        "released",
-        default=None,
-        omit=None,
-    )
-    biases: str | None = choice(
-        "neurons that have biases; none without", "hidden", default=None, omit=None
-    )
-
-    def check(self) -> None:
-        super().check()
-        require_neurons(self, "relu")
-        require(
-            self.d_mlp > 0 or self.biases is None,
-            f"biases must be None with d_mlp=0, got {self.biases!r}. Leave biases out",
-        )
-
-    def module(self, task: Any) -> "RecallTransformerModule":
-        return self.fill_module(RecallTransformerModule, task)
-
-
-# Exponents e^-43 .. e^43 and their squares are float32 numbers; see `_attend_by_counts`.
-_REACH = 43.0
-
-
-class RecallTransformerModule(PlainRecallTransformer):
-    """A `PlainRecallTransformer` that computes once what all examples share.
-
-    Only the end token, always the same, has queries: their products with the key maps are computed
-    once for all examples.
-    """
 
     def __call__(self, tokens_S: jax.Array) -> jax.Array:
         """logits_C of the answers to tokens_S, whose last must be the end token."""
@@ -259,3 +193,49 @@ class RecallTransformerModule(PlainRecallTransformer):
     def activations(self) -> float:
         heads = self.n_heads * (2 * self.context_length + self.d_model + self.d_head)
         return self.context_length * self.d_model + heads + 3 * self.d_mlp + 3 * self.n_outputs
+
+
+@kind("recall_transformer")
+class RecallTransformer(WithHeads):
+    """The Transformer of a task of facts. d_mlp = 0 means no MLP.
+
+    Attributes:
+        embeddings: random directions of norm 1, `unit`, or standard `normal` entries, or those over
+            sqrt(d_model), `scaled`.
+        score_scale: the size by whose square root scores are divided.
+        initial: weights at the start: uniform within 1/sqrt(inputs), or normal as `released`, with
+            1/sqrt(d_head) of queries, keys and values, 1/sqrt(d_model) of outputs, and
+            1/sqrt(inputs) of the MLP.
+    """
+
+    answers: ClassVar[tuple[str, ...]] = ("fact",)
+
+    d_mlp: int = integer("hidden neurons of a layer's MLP", 0, default=0, most=2**24)
+    activation: str = choice("of hidden neurons", *ACTIVATIONS, default="relu")
+    embeddings: str = choice("of tokens at the start", "unit", "normal", "scaled", default="unit")
+    score_scale: str | None = choice(
+        "whose square root divides scores; none for no division",
+        "d_head",
+        default=None,
+        omit=None,
+    )
+    initial: str | None = choice(
+        "weights at the start, as in the authors' code; none for uniform ones",
+        "released",
+        default=None,
+        omit=None,
+    )
+    biases: str | None = choice(
+        "neurons that have biases; none without", "hidden", default=None, omit=None
+    )
+
+    def check(self) -> None:
+        super().check()
+        require_neurons(self, "relu")
+        require(
+            self.d_mlp > 0 or self.biases is None,
+            f"biases must be None with d_mlp=0, got {self.biases!r}. Leave biases out",
+        )
+
+    def module(self, task: Any) -> RecallTransformerModule:
+        return self.fill_module(RecallTransformerModule, task)

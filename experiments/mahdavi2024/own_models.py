@@ -1,7 +1,6 @@
 """Attention read out at a query, as in Mahdavi, Liao & Thrampoulidis (2024).
 
-One example: a query and a context of vectors, no batch and no pack axis. `PlainQueryAttention` is
-the definition; `QueryAttentionModule`, at the end, computes the same faster and is what runs train.
+One example: a query and a context of vectors, no batch and no pack axis.
 
 Shape letters: I input_dim, J input_dim and a constant 1, D d_model, H n_heads, K d_head, V d_value,
 N context_length, M = N + 1 tokens, C outputs.
@@ -23,11 +22,16 @@ from memobench.models import positions
 from memobench.numerics.initial_weights import Table, Weight, fan_in
 
 
-class PlainQueryAttention(Module):
+class QueryAttentionModule(Module):
     """Outputs at the query after `n_layers` of attention; no token attends to itself.
 
     Class logits, or one output where a scalar is asked for. Layers before the last keep all
-    tokens. Positions are added to the embedded vectors, the query's is 0.
+    tokens, the last is computed at the query only. Positions are added to the embedded vectors, the
+    query's is 0.
+
+    Of a single layer the maps of queries and keys (and the context, where all examples share it)
+    are multiplied with each other first: under a `vmap` over examples that is done once, and the
+    same function takes a thirtieth of the arithmetic or less.
     """
 
     input_dim: int
@@ -52,16 +56,6 @@ class PlainQueryAttention(Module):
         learned = self.positions == "learned"
         self.position_MxD = self.weights["position"] if learned else constants["position"]
 
-    def __call__(self, query_I: jax.Array, context_NxI: jax.Array) -> jax.Array:
-        """output_C of one example."""
-        stream_MxD, _ = self._compute_last(query_I, context_NxI)
-        return stream_MxD[0] @ self.weights["decoder"] + self.weights["decoder_bias"]
-
-    def attention(self, query_I: jax.Array, context_NxI: jax.Array) -> jax.Array:
-        """attention_HxN of the last layer from the query to the context; rows sum to 1."""
-        _, attention_HxMxM = self._compute_last(query_I, context_NxI)
-        return attention_HxMxM[:, 0, 1:]
-
     def streams(self, query_I: jax.Array, context_NxI: jax.Array) -> list[jax.Array]:
         """stream_MxD at the input of each layer; token 0 is the query."""
         tokens_MxI = jnp.concatenate([query_I[None], context_NxI])
@@ -71,10 +65,6 @@ class PlainQueryAttention(Module):
             stream_MxD, _ = self._compute_layer(layer, streams[-1], mask_MxM)
             streams.append(stream_MxD)
         return streams
-
-    def _compute_last(self, query_I: jax.Array, context_NxI: jax.Array) -> tuple[Any, Any]:
-        stream_MxD = self.streams(query_I, context_NxI)[-1]
-        return self._compute_layer(self.n_layers - 1, stream_MxD, self._mask_MxM())
 
     def _compute_layer(
         self, layer: int, stream_MxD: jax.Array, mask_MxM: jax.Array
@@ -143,56 +133,6 @@ class PlainQueryAttention(Module):
 
     def example(self, context_length: int) -> tuple[jax.Array, jax.Array]:
         return jnp.zeros(self.input_dim), jnp.zeros((self.context_length, self.input_dim))
-
-
-def _masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
-    return jax.nn.softmax(jnp.where(mask > 0, scores, -jnp.inf))
-
-
-def _passes_queries_on(sizes: theory.Sizes) -> Any:
-    # Deeper models hold what one layer does only where residual connections pass queries on.
-    return (sizes["n_layers"] == 1) | (sizes["residual"] == True)  # noqa: E712
-
-
-@kind("query_attention")
-class QueryAttention(WithHeads):
-    """Attention that answers queries about a context.
-
-    The defaults are those of Mahdavi et al. (2024).
-
-    Attributes:
-        d_value: dimensions of a head's values.
-        positions: sinusoidal, learned or none.
-        score_scale: the size by whose square root scores are divided.
-    """
-
-    answers: ClassVar[tuple[str, ...]] = ("query",)
-    theorems: ClassVar[dict] = {
-        theory.THEOREM_1: _passes_queries_on,
-    }
-
-    n_layers: int = integer("layers", 1, default=1, most=64)
-    d_value: int = integer("dimensions of a head's values", 1, default=1, most=2**20)
-    positions: str = choice("of tokens", "sinusoidal", "learned", "none", default="sinusoidal")
-    score_scale: str = choice(
-        "whose square root divides scores", "d_model", "d_head", default="d_model"
-    )
-    residual: bool = flag("whether layers have residual connections", default=False)
-
-    def module(self, task: Any) -> "QueryAttentionModule":
-        shared, n_outputs = task.contexts == "shared", task.n_classes or 1
-        return self.fill_module(
-            QueryAttentionModule, task, n_outputs=n_outputs, shared_context=shared
-        )
-
-
-class QueryAttentionModule(PlainQueryAttention):
-    """A `PlainQueryAttention` whose last layer is computed at the query only.
-
-    Of a single layer the maps of queries and keys (and the context, where all examples share it)
-    are multiplied with each other first: under a `vmap` over examples that is done once, and the
-    same function takes a thirtieth of the arithmetic or less.
-    """
 
     def __call__(self, query_I: jax.Array, context_NxI: jax.Array) -> jax.Array:
         """output_C of one example."""
@@ -275,3 +215,44 @@ class QueryAttentionModule(PlainQueryAttention):
             per_token += self.n_layers * (h * (2 * self.d_head + n + 1) + 2 * self.d_model)
         own = 0 if self.shared_context else n * self.input_dim + h * self.input_dim
         return 3 * n * per_token + own + 3 * self.n_outputs
+
+
+def _masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
+    return jax.nn.softmax(jnp.where(mask > 0, scores, -jnp.inf))
+
+
+def _passes_queries_on(sizes: theory.Sizes) -> Any:
+    # Deeper models hold what one layer does only where residual connections pass queries on.
+    return (sizes["n_layers"] == 1) | (sizes["residual"] == True)  # noqa: E712
+
+
+@kind("query_attention")
+class QueryAttention(WithHeads):
+    """Attention that answers queries about a context.
+
+    The defaults are those of Mahdavi et al. (2024).
+
+    Attributes:
+        d_value: dimensions of a head's values.
+        positions: sinusoidal, learned or none.
+        score_scale: the size by whose square root scores are divided.
+    """
+
+    answers: ClassVar[tuple[str, ...]] = ("query",)
+    theorems: ClassVar[dict] = {
+        theory.THEOREM_1: _passes_queries_on,
+    }
+
+    n_layers: int = integer("layers", 1, default=1, most=64)
+    d_value: int = integer("dimensions of a head's values", 1, default=1, most=2**20)
+    positions: str = choice("of tokens", "sinusoidal", "learned", "none", default="sinusoidal")
+    score_scale: str = choice(
+        "whose square root divides scores", "d_model", "d_head", default="d_model"
+    )
+    residual: bool = flag("whether layers have residual connections", default=False)
+
+    def module(self, task: Any) -> QueryAttentionModule:
+        shared, n_outputs = task.contexts == "shared", task.n_classes or 1
+        return self.fill_module(
+            QueryAttentionModule, task, n_outputs=n_outputs, shared_context=shared
+        )

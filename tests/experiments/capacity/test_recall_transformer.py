@@ -11,11 +11,7 @@ import pytest
 from memobench.common.errors import UserError
 from memobench.core import module as models
 from memobench.core.run import Run
-from memobench.experiments.capacity.own_models import (
-    RELEASED,
-    PlainRecallTransformer,
-    RecallTransformer,
-)
+from memobench.experiments.capacity.own_models import RELEASED, RecallTransformer
 from memobench.experiments.capacity.own_tasks import FactualRecall
 from memobench.experiments.mahdavi2024 import saturated_heads
 from memobench.methods import training
@@ -89,6 +85,20 @@ def test_facts_without_noise_are_facts_too():
     assert set(np.asarray(bare.sample().tokens_TxS)[:, :2].reshape(-1)) == {4, 5, 6, 7}
 
 
+def _plain_attention(module, tokens_S):
+    token_SxD = module.embedding_ND[tokens_S]
+    query_HxK = jnp.einsum("hkd,d->hk", module.query_HKD, token_SxD[-1])
+    key_HxSxK = jnp.einsum("hkd,sd->hsk", module.key_HKD, token_SxD)
+    score_HxS = jnp.einsum("hk,hsk->hs", query_HxK, key_HxSxK)
+    return jax.nn.softmax(score_HxS * module.scales.get("score_scale", 1.0))
+
+
+def _plain_logits(module, tokens_S):
+    value_HxSxK = jnp.einsum("hkd,sd->hsk", module.value_HKD, module.embedding_ND[tokens_S])
+    attention_HxS = _plain_attention(module, tokens_S)
+    return module._answer(jnp.einsum("hs,hsk->hk", attention_HxS, value_HxSxK))
+
+
 @pytest.mark.parametrize(
     "options",
     [{"d_mlp": 0}, {}, RELEASED, {**RELEASED, "d_mlp": 0, "biases": None}],
@@ -103,10 +113,10 @@ def test_logits_and_attention_are_those_of_the_plain_definition(options, larger)
     if options.get("biases"):
         variables["params"]["mlp_in_bias"] = variables["params"]["mlp_in_bias"] + 0.1
     tokens_TxS = FACTS.sample().tokens_TxS[:3]
-    for name in ("__call__", "attention"):
+    for methods in (("__call__", _plain_logits), ("attention", _plain_attention)):
         ours, plain = (
             jax.vmap(functools.partial(module.apply, variables, method=method))(tokens_TxS)
-            for method in (name, getattr(PlainRecallTransformer, name))
+            for method in methods
         )
         np.testing.assert_allclose(ours, plain, atol=1e-3)
 
