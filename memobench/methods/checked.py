@@ -21,9 +21,8 @@ from memobench.core.module import Module
 from memobench.core.run import Cost, Pack, PackResult, Run
 from memobench.core.spec import kind, nested
 from memobench.engine import Signature
-from memobench.methods.by_training import ByTraining
 from memobench.methods.epochs import EpochJob, EpochPolicy
-from memobench.methods.training import Training
+from memobench.methods.training import ByTraining, Training
 
 
 @kind("checked")

@@ -22,8 +22,8 @@ from memobench.core.module import structure
 from memobench.core.run import Pack, Run
 from memobench.core.spec import MOST_SEED
 from memobench.engine import Signature
-from memobench.methods.by_training import ByTraining
 from memobench.methods.epochs import EpochPolicy
+from memobench.methods.training import ByTraining
 from memobench.tasks.labelled_contexts import round_up
 
 # Programs of fewer examples have at least a quarter of them: there are few to compile.

@@ -272,6 +272,37 @@ class Training(TrainedMethod):
         return TrainingPolicy(pack, checkpoints=checkpoints)
 
 
+class ByTraining(TrainedMethod):
+    """A method whose models are each made by its field `training`."""
+
+    training: Training
+
+    @property
+    def protocol(self) -> str:  # type: ignore[override]
+        """The protocol of a training."""
+        return self.training.protocol
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of a training, at most."""
+        return self.training.steps
+
+    @property
+    def batch_size(self) -> int | None:
+        """Examples of a step of a training."""
+        return self.training.batch_size
+
+    @classmethod
+    def variant(cls, row: Mapping[str, Any]) -> str:
+        return Training.variant(row)
+
+    def check_run(self, run: Run) -> None:
+        self.training.check_run(run)
+
+    def check_model(self, run: Run) -> None:
+        self.training.check_model(run)
+
+
 @functools.cache
 def _chunk_steps(n_batches: int) -> int:
     """The divisor of an epoch's steps that is nearest to STEPS_PER_CHUNK, as a ratio.
