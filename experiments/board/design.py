@@ -465,16 +465,19 @@ class Effects(Drawing):
                 "parameter count.",
                 "### By size of set",
                 _tell_largest(table),
-                tables.markdown(_format_loads(table), {}),
+                _tabulate("labels' bits / parameters", {f"{x:g}": ratios(table, x) for x in LOADS}),
                 "### By width",
                 "What the ratios are if of the two whole widths beside a scaled one only the lower "
                 "or only the upper is trained.",
-                tables.markdown(_format_widths(table), {}),
+                _tabulate("widths", {x: ratios(table, widths=x) for x in WIDTHS}),
                 "### By the tables that choose",
                 "What the ratios are if both label tables choose the size of set and the learning "
                 "rate at which both count. Where one chooses for the other a family loses bits, "
                 "where both do it gains some by chance, the more its trainings vary.",
-                tables.markdown(_format_choosing(table), {}),
+                _tabulate(
+                    "tables",
+                    {"one for the other": ratios(table), "both": ratios(table, all_choose=True)},
+                ),
                 "### Single designs",
                 "Attention alone over the MLP in each design, and in brackets on each of the two "
                 "label tables, which are too few for an interval. – where a training failed.",
@@ -569,30 +572,16 @@ def _format(log_ratio: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(shown)
 
 
-def _format_loads(table: pd.DataFrame) -> pd.DataFrame:
-    return _format_parts(
-        "labels' bits / parameters", {f"{load:g}": ratios(table, load) for load in LOADS}
-    )
-
-
-def _format_widths(table: pd.DataFrame) -> pd.DataFrame:
-    return _format_parts("widths", {x: ratios(table, widths=x) for x in WIDTHS})
-
-
-def _format_choosing(table: pd.DataFrame) -> pd.DataFrame:
-    by = {"one for the other": False, "both": True}
-    return _format_parts("tables", {x: ratios(table, all_choose=each) for x, each in by.items()})
-
-
-def _format_parts(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """A row for each budget and part of the runs."""
+def _tabulate(name: str, parts: Mapping[str, pd.DataFrame]) -> str:
+    """A Markdown table with a row for each budget and part of the runs."""
     rows = [
         {"n": budget, "budget": f"{budget:,}", name: part}
         | {f"{x} / MLP": _interval(effects(log_ratio, x).iloc[0]) for x in COMPARED}
         for part, of_part in parts.items()
         for budget, log_ratio in split_budgets(of_part).items()
     ]
-    return pd.DataFrame(rows).sort_values("n", kind="stable", ignore_index=True).drop(columns="n")
+    found = pd.DataFrame(rows).sort_values("n", kind="stable", ignore_index=True)
+    return tables.markdown(found.drop(columns="n"), {})
 
 
 def _format_designs(by_budget: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
