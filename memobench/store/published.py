@@ -99,11 +99,6 @@ def list_tables(folder: pathlib.Path, ending: str) -> dict[str, dict[str, pathli
     return found
 
 
-def experiments_of(preset: str) -> set[str]:
-    """The experiments of which the preset is published."""
-    return {name for name, presets in files().items() if preset in presets}
-
-
 def run_ids(name: str | None = None, preset: str | None = None) -> set[str]:
     """The ids of all runs that have a published row, or one of an experiment's preset."""
     if name is None:

@@ -12,7 +12,7 @@ def run(names: list[str]) -> None:
     from memobench.store.results import load_results
 
     mine, preset = load_results(RESULTS.value), PRESET.value if PRESET.present else None
-    known = published.files() if preset is None else published.experiments_of(preset)
+    known = [name for name, of in published.files().items() if preset in (None, *of)]
     if preset is not None and not known:
         presets = set().union(*published.files().values())
         raise UserError(f"preset={preset!r}: nothing is published of it{suggest(preset, presets)}")
