@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from memobench import claims
-from memobench.analysis import estimates, statistics
+from memobench.analysis import statistics
 from memobench.board import capacity_summary, peak
 from memobench.claims import evidence, slopes
 from memobench.core.cells import from_cells
@@ -328,7 +328,7 @@ def failing_rate(n_tables: int, starts: int, share: float, repetitions: int) -> 
     for _ in range(repetitions):
         spread_TxS = 0.02 * random.normal(size=(n_tables, 1)) + 0.03 * random.normal(size=shape)
         known_TxS = np.where(random.random(shape) < share, 0.2, 1.0) * (1 + spread_TxS)
-        _, low, high = estimates.estimate_mean(known_TxS)
+        _, low, high = statistics.estimate_mean(known_TxS)
         found += low <= truth <= high
     return found / repetitions
 

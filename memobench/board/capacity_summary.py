@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from memobench.analysis import estimates, statistics
 from memobench.analysis import seeds as analysis
+from memobench.analysis import statistics
 from memobench.analysis.freedom import count_freedom
 from memobench.board import families
 from memobench.core.architecture import Architecture, read_family
@@ -77,7 +77,7 @@ def models(run: Any, value: str) -> np.ndarray:
 def summarize_run(run: Any) -> dict[str, Any]:
     """The columns of `summarize` for one run of a Capacity, all but ranks, and means of tables."""
     bits_KxTxS, steps_K = models(run, "rung_bits"), parse_list(run["rung_steps"])
-    bits, known_TxS = estimates.estimate_mean(bits_KxTxS[-1]), models(run, "rung_known")[-1]
+    bits, known_TxS = statistics.estimate_mean(bits_KxTxS[-1]), models(run, "rung_known")[-1]
     known_as, n = architecture(run), int(run["n_examples"])
     guessing = analysis.chance_of_row(run)
     found: dict[str, Any] = {
@@ -98,15 +98,15 @@ def summarize_run(run: Any) -> dict[str, Any]:
         "best_complete": run["best_complete"],
         "bits_T": bits_KxTxS[-1].mean(axis=1) / run["n_params"],
         **_estimate_columns("bits", bits),
-        **_estimate_columns("accuracy", estimates.estimate_mean(known_TxS / n)),
+        **_estimate_columns("accuracy", statistics.estimate_mean(known_TxS / n)),
         **_estimate_columns(
             "memorized",
-            estimates.estimate_mean(metrics.correct_for_chance(known_TxS / n, n, guessing)),
+            statistics.estimate_mean(metrics.correct_for_chance(known_TxS / n, n, guessing)),
         ),
         "earlier": list(zip(steps_K, bits_KxTxS.mean(axis=(1, 2)), strict=True))[:-1],
     }
     if len(steps_K) > 1:
-        found |= _estimate_columns("gain", estimates.estimate_gain(bits_KxTxS))
+        found |= _estimate_columns("gain", statistics.estimate_gain(bits_KxTxS))
     if half := estimate_half_known(run):
         found |= _estimate_columns("half_99", half)
         found["failed_sets"] = thresholds.share_failed(_trials(run), half.value)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memobench.analysis import estimates
 from memobench.analysis import seeds as analysis
+from memobench.analysis import statistics
 from memobench.common import notation
 from memobench.common.errors import require, short_repr, suggest
 from memobench.core.architecture import read_family
@@ -197,7 +197,7 @@ def _means_and_intervals(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
     each = [means_of_tables(row, measure) for row in list[Any](rows.to_dict("records"))]
     several = np.array([value_T is not None for value_T in each], bool)
     of_tables = [
-        estimates.estimate_mean(value_T[:, None]) for value_T in each if value_T is not None
+        statistics.estimate_mean(value_T[:, None]) for value_T in each if value_T is not None
     ]
     half = [(estimate.high - estimate.low) / 2 for estimate in of_tables]
     own = rows[several].assign(**{f"{measure}_interval": half})

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import memobench
-from memobench.analysis import estimates
+from memobench.analysis import statistics
 from memobench.analysis.statistics import holm
 from memobench.board import capacity_summary, families
 from memobench.methods import thresholds
@@ -32,7 +32,7 @@ def test_the_interval_of_tables_and_starts_covers(tables, inits, between):
 
     def one():
         of_tables = between * random.normal(size=(tables, 1))
-        return estimates.estimate_mean(
+        return statistics.estimate_mean(
             1000 * (1 + of_tables + 0.04 * random.normal(size=(tables, inits)))
         )
 
@@ -41,7 +41,7 @@ def test_the_interval_of_tables_and_starts_covers(tables, inits, between):
 
 def test_equal_tables_have_no_interval():
     """All knew the whole set, or nothing: that says nothing of how they spread."""
-    value, low, high = estimates.estimate_mean(np.full((4, 2), 36.0))
+    value, low, high = statistics.estimate_mean(np.full((4, 2), 36.0))
     assert value == 36
     assert np.isnan([low, high]).all()
 
@@ -80,7 +80,7 @@ def test_the_interval_of_the_gain_covers(tables, inits):
     def one():
         shared = 0.05 * random.normal(size=(1, tables, 1))
         own = 0.03 * random.normal(size=(3, tables, inits))
-        return estimates.estimate_gain(mean_K[:, None, None] * (1 + shared + own))
+        return statistics.estimate_gain(mean_K[:, None, None] * (1 + shared + own))
 
     assert covered([one() for _ in range(REPETITIONS)], 1000 / 900) >= LEAST
 
