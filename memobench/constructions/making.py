@@ -25,7 +25,6 @@ from memobench.core import cells as runs
 from memobench.core import module as models
 from memobench.core.run import Pack, PackResult, Run
 from memobench.numerics import precision
-from memobench.numerics.outputs import outputs as all_outputs
 from memobench.store import measures
 
 _log = logging.getLogger("memobench")
@@ -156,7 +155,7 @@ def _load_weights(run: Run, made: Constructed) -> tuple[Any, np.ndarray, float]:
 
     def outputs(params: dict[str, np.ndarray]) -> np.ndarray:
         double = method.weights == "float64"
-        found_TxC = all_outputs(run.module(), _variables(run, params), task, data, double)
+        found_TxC = measures.outputs(run.module(), _variables(run, params), task, data, double)
         # Tokens that are no answers compete with none.
         return found_TxC[..., : getattr(task, "n_outputs", None)]
 

@@ -9,6 +9,7 @@ Shape letters: T examples, C outputs.
 """
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -22,7 +23,7 @@ from memobench.core import module as models
 from memobench.core.columns import Column, Domain
 from memobench.core.spec import REGISTERED
 from memobench.core.task import Task
-from memobench.numerics.outputs import outputs as all_outputs
+from memobench.numerics import lookup, precision
 
 # From a task, its instance and output_TxC of all examples, float32 or float64.
 Value = Callable[[Any, Any, np.ndarray], Any]
@@ -151,7 +152,7 @@ def require_sound(runs: Iterable[Any]) -> None:
         module, data = run.module(), run.task.sample()
         key = jax.random.key(0)
         variables = models.init_on_host(module, run.task.context_length, key)
-        outputs_TxC = outputs(run.task, module, variables, data)
+        outputs_TxC = outputs(module, variables, run.task, data, double=False)
         for name, each in measures_of(run.task).items():
             value = _value(name, each, run.task, data, outputs_TxC)
             require(
@@ -168,9 +169,17 @@ def to_scalar(value: Any) -> Any:
 def of_weights(task: Task, module: Any, variables: Mapping[str, Any]) -> dict[str, float]:
     """A task's measures of weights, which are of the module's size."""
     data = task.sample()
-    return values(task, data, outputs(task, module, variables, data))
+    return values(task, data, outputs(module, variables, task, data, double=False))
 
 
-def outputs(task: Task, module: Any, variables: Mapping[str, Any], data: Any) -> np.ndarray:
-    """output_TxC, float32, of all examples of a task."""
-    return all_outputs(module, variables, task, data, double=False)
+def outputs(module: Any, variables: Any, task: Any, data: Any, double: bool) -> np.ndarray:
+    """output_TxC of all examples, computed in float64 or float32."""
+    double_or_single, highest = jax.enable_x64(double), jax.default_matmul_precision("highest")
+    with double_or_single, highest, lookup.traced_for_here():
+        variables, data = precision.cast((variables, data), np.float64 if double else np.float32)
+        return np.asarray(_outputs(module, task.signature(), variables, data))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _outputs(module: Any, task: Any, variables: Any, data: Any) -> jax.Array:
+    return task.outputs(module, variables, data)

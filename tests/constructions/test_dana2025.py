@@ -15,7 +15,7 @@ from memobench.core.cells import cells
 from memobench.core.run import Run
 from memobench.models.transformer import MLP, AttentionOnly
 from memobench.numerics import metrics, precision
-from memobench.numerics.outputs import outputs
+from memobench.store.measures import outputs
 from memobench.tasks.associations import Associations
 from tests.constructed import SIZES, judged, run_of
 from tests.reference import reference_logits
