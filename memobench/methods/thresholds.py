@@ -96,11 +96,6 @@ def threshold_range(known: float, n_examples: int, chance: float) -> tuple[float
     return min(max(memorized / 4, 1.0), high / 2), high
 
 
-def neighbours(factor: float, step: float) -> list[float]:
-    """A factor of the learning rate with one to each side, rising; itself where step is 1."""
-    return [factor] if step <= 1 else [factor / step, factor, factor * step]
-
-
 def best_factor(bits: Mapping[float, float]) -> float:
     """The factor with most bits, or the largest threshold; of equal ones the least.
 
@@ -149,18 +144,6 @@ def _fit_half_known(trials: tuple[Trial, ...], range_: tuple[float, float]) -> E
     share_G = np.cumsum(weight_G) - weight_G / 2
     low, value, high = np.exp(np.interp((0.025, 0.5, 0.975), share_G, np.log(n_G)))
     return Estimate(float(value), float(low), float(high))
-
-
-def fit_thresholds(
-    trials: Mapping[float, Sequence[Trial]], range_: tuple[float, float]
-) -> dict[float, float]:
-    """`fit_half_known` of the trials with each factor of the learning rate.
-
-    >>> few, more = [Trial(50, True), Trial(90, False)], [Trial(50, True), Trial(90, True)]
-    >>> best_factor(fit_thresholds({3.0: few, 1.0: more}, (20, 400)))
-    1.0
-    """
-    return {factor: fit_half_known(of, range_).value for factor, of in sorted(trials.items())}
 
 
 def next_sizes(

@@ -248,7 +248,9 @@ class Findings:
         return self._grid_around(self.factor(rung - 1), self.factors(rung))
 
     def _grid_around(self, factor: float, known: Mapping[float, float]) -> list[float]:
-        return self._grid(thresholds.neighbours(factor, self._ratio), known)
+        """A grid that begins with a factor and one to each side, if there are several."""
+        around = sorted({factor / self._ratio, factor, factor * self._ratio})
+        return self._grid(around, known)
 
     def _grid(self, first: list[float], known: Mapping[float, float]) -> list[float]:
         most = len(first) + EXTENSIONS if self._ratio > 1 else 1
@@ -319,7 +321,8 @@ class Findings:
         """That set by the pilots of trials, for the factors that all of them have tried."""
         made = {f: self._pilots_with(f) for f in dict.fromkeys(f for f, _ in self.pilot_trials)}
         whole = {f: of for f, of in made.items() if len(of) == self.method.trial_pilots}
-        return thresholds.fit_thresholds(whole, self._threshold_range)
+        between = self._threshold_range
+        return {f: thresholds.fit_half_known(of, between).value for f, of in sorted(whole.items())}
 
     def _pilots_with(self, factor: float) -> list[thresholds.Trial]:
         """The pilots of trials that had this factor."""

@@ -137,7 +137,8 @@ def test_the_threshold_at_the_rate_that_pilots_chose(threshold_F, top, least, n_
             f: trials_of(threshold, width, random, n_pilots, 2, possible, top=top)[0]
             for f, threshold in threshold_F.items()
         }
-        best = thresholds.best_factor(thresholds.fit_thresholds(pilots, possible))
+        sizes = {x: thresholds.fit_half_known(of, possible).value for x, of in pilots.items()}
+        best = thresholds.best_factor(sizes)
         trials, _ = trials_of(
             threshold_F[best], width, random, n_trials, 4, possible, pilots[best], top
         )
