@@ -6,7 +6,6 @@ reports is a mean over steps too: there are points where it begins and ends, whi
 
 import itertools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -36,15 +35,6 @@ def stops(n_steps: int) -> list[int]:
     return sorted({*spaced, steps.start, steps.stop} - {0})
 
 
-def spans(steps: Sequence[int]) -> list[range]:
-    """The steps over which each point is the mean.
-
-    >>> spans([1, 2, 5])
-    [range(0, 1), range(1, 2), range(2, 5)]
-    """
-    return [range(*span) for span in itertools.pairwise([0, *steps])]
-
-
 def published_accuracy(accuracy_RxL: np.ndarray) -> np.ndarray:
     """accuracy_R as the published code reports it, from each step's batch before its update.
 
@@ -62,7 +52,7 @@ def points(
     A loss that is not finite is None.
     """
     steps = stops(len(accuracy_L))
-    of_spans = [slice(span.start, span.stop) for span in spans(steps)]
+    of_spans = [slice(*ends) for ends in itertools.pairwise([0, *steps])]
     losses = [float(loss_L[span].mean()) for span in of_spans]
     return (
         steps,

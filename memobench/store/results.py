@@ -18,7 +18,7 @@ import shlex
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -254,8 +254,8 @@ class Reader:
                 _log.warning("skipped %s: %s", escape_unprintable(path), why)
                 self._skipped[path.name] = state
                 continue
-            for row in with_provenance(shard.rows, shard.provenance):
-                self._add(_intern(row))
+            for row in shard.rows:  # It and its provenance share no names.
+                self._add(_intern({**shard.provenance, **row}))
             # At last: Ctrl-C may come in between, and who resumes reads what is not marked.
             self._read.add(path.name)
             self.newest = max(self.newest, stat.st_mtime)
@@ -338,11 +338,6 @@ def _intern(row: dict[str, Any]) -> dict[str, Any]:
     """The row with names and texts interned, as every file brings its own copies of them."""
     texts = (x if type(x) is not str else sys.intern(x) for x in row.values())
     return dict(zip(map(sys.intern, row), texts, strict=True))
-
-
-def with_provenance(rows: Sequence[dict], provenance: dict[str, Any]) -> Iterator[dict]:
-    """The rows of a shard with its provenance in every one; the two share no names."""
-    return ({**provenance, **row} for row in rows)
 
 
 def read_shard(path: pathlib.Path) -> Shard:

@@ -157,7 +157,7 @@ def test_a_shard_that_was_sealed_again_is_refused_in_one_line_or_holds_what_colu
     except UserError as error:
         assert_line(str(error))
         return
-    table = results.to_table(list(results.with_provenance(read, provenance)))
+    table = results.to_table([{**provenance, **row} for row in read])
     assert table["run_id"].tolist() == [row["run_id"] for row in read]
     for name, column in rows.all_columns().items():
         for value in [row.get(name) for row in read] if name not in rows.PROVENANCE else []:
