@@ -46,11 +46,6 @@ def _read_peaks() -> pd.DataFrame:
     return peak_answer.name_peaks(published("board/peak"))
 
 
-def _forms() -> str:
-    """The forms that the answer compares, the best of each side and attention with wide heads."""
-    return peak.forms(_read_peaks())
-
-
 def _ratios() -> str:
     """Bits per parameter, and attention over MLP, at every budget with all forms."""
     compared = fresh.compare_forms(fresh.measure(published("board/fresh")))
@@ -171,11 +166,6 @@ def _shares() -> str:
     return "\n".join(of_papers)
 
 
-def _standing() -> str:
-    """The number of verdicts that stand after correction for their number."""
-    return textwrap.fill(verdicts.count_standing(verdicts.read(folders.published())), 127)
-
-
 _TITLES = {
     "dana2025": "Dana et al.",
     "mahdavi2024": "Mahdavi et al.",
@@ -187,13 +177,15 @@ QUOTES: dict[str, Callable[[], str]] = {
     "bought": _bought,
     "design": _design,
     "effort": _effort,
-    "forms": _forms,
+    "forms": lambda: peak.forms(_read_peaks()),
     "ratios": _ratios,
     "exposure": _exposure,
     "peaks": _peaks,
     "shares": _shares,
     "speed": _speed,
-    "standing": _standing,
+    "standing": lambda: textwrap.fill(
+        verdicts.count_standing(verdicts.read(folders.published())), 127
+    ),
     "dana2025-commands": functools.partial(papers.commands, "dana2025"),
     "mahdavi2024-commands": functools.partial(papers.commands, "mahdavi2024"),
     **{paper: functools.partial(papers.summarize, paper) for paper in papers.PAPERS},

@@ -104,11 +104,6 @@ def train_packs(
 # --- PyTorch -----------------------------------------------------------------------------------
 
 
-def pytorch_name(n_threads: int) -> str:
-    """The name of the row of eager PyTorch on so many threads."""
-    return f"PyTorch, {pytorch.where(n_threads)}"
-
-
 def pytorch_rate(n_threads: int, seconds: float) -> float:
     """Steps per second of one model after another in eager PyTorch."""
     return pytorch.rate(_pytorch_steps, n_threads, seconds, WARM_UP_STEPS)

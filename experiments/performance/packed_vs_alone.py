@@ -47,7 +47,6 @@ from associations import (
     Case,
     packed_rate,
     progress,
-    pytorch_name,
     pytorch_rate,
     pytorch_vmap_rate,
     run,
@@ -171,7 +170,7 @@ def _list_baselines(seconds: float) -> dict[str, Row]:
     rows, most = {}, max(seeds)
     for threads in pytorch.threads():
         one = functools.partial(pytorch_rate, threads, seconds)
-        rows[pytorch_name(threads)] = Row(one, 1)
+        rows[f"PyTorch, {pytorch.where(threads)}"] = Row(one, 1)
     for threads, is_compiled in itertools.product(pytorch.threads(), (False, True)):
         name = f"PyTorch, vmap of {most}, {pytorch.where(threads)}" + ", compiled" * is_compiled
         many = functools.partial(pytorch_vmap_rate, most, is_compiled, threads, seconds)

@@ -113,7 +113,9 @@ def count_standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
     one_each = one_each[one_each["verdict"] != claims.NOT_TESTED]
     decided: list[Any] = one_each[one_each["verdict"] != claims.UNDECIDED].to_dict("records")
     p_values = [
-        claims.p_value(row["estimate"], row["low"], row["high"], _region(row), row["seeds"])
+        claims.p_value(
+            row["estimate"], row["low"], row["high"], (row["least"], row["most"]), row["seeds"]
+        )
         for row in decided
     ]
     if not p_values:
@@ -124,10 +126,6 @@ def count_standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
         f"verdicts have intervals; {len(p_values):,} are decided by them, and {sum(standing):,} "
         f"stand after Holm's correction for all {len(standing):,}."
     )
-
-
-def _region(row: Mapping[str, Any]) -> tuple[float, float]:
-    return row["least"], row["most"]
 
 
 def _without_superseded(
