@@ -42,9 +42,9 @@ from memobench.store import results, rows
 SAME = {"within": 1e-4, "zero": 1e-6}
 # The last digit of bits that rows list.
 _LISTED = 10.0**-LISTED_DIGITS
-# Columns in which rows of a table had better agree.
 # A column that no other can have the name of.
 _PLACE = "shard and row"
+# Columns in which rows of a table had better agree.
 _PROVENANCE = ("commit", "device", "memobench", "jax")
 
 _Row = Mapping[str, Any]
