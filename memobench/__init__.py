@@ -65,30 +65,30 @@ if TYPE_CHECKING:
 
 # What takes a second to import is imported when it is first asked for.
 _NAMES = {
-    "board.check": "check",
-    "certificates.counting": "certify",
-    "certificates.kept": "weights",
-    "constructions.base": "Construction Solved",
-    "constructions.problem": "Constructed Problem",
-    "core.architecture": "Architecture WithHeads",
-    "core.columns": "Column choice flag integer number",
-    "core.module": "Module TabledModule",
-    "core.optimizer": "Optimizer",
-    "core.run": "Method PackResult Run",
-    "core.schedule": "Schedule",
-    "core.spec": "kind nested",
-    "core.task": "Task",
-    "experiment": "Drawing Experiment grid",
-    "methods.trained": "TrainedMethod",
-    "report.figure": "Figure",
-    "report.plotting": "plot summarize",
-    "runtime.sweep": "plan run",
-    "store.measures": "measure",
-    "store.published": "published",
-    "store.results": "load_results",
-    "tasks.tokens": "TokenTask",
+    "board.check": ("check",),
+    "certificates.counting": ("certify",),
+    "certificates.kept": ("weights",),
+    "constructions.base": ("Construction", "Solved"),
+    "constructions.problem": ("Constructed", "Problem"),
+    "core.architecture": ("Architecture", "WithHeads"),
+    "core.columns": ("Column", "choice", "flag", "integer", "number"),
+    "core.module": ("Module", "TabledModule"),
+    "core.optimizer": ("Optimizer",),
+    "core.run": ("Method", "PackResult", "Run"),
+    "core.schedule": ("Schedule",),
+    "core.spec": ("kind", "nested"),
+    "core.task": ("Task",),
+    "experiment": ("Drawing", "Experiment", "grid"),
+    "methods.trained": ("TrainedMethod",),
+    "report.figure": ("Figure",),
+    "report.plotting": ("plot", "summarize"),
+    "runtime.sweep": ("plan", "run"),
+    "store.measures": ("measure",),
+    "store.published": ("published",),
+    "store.results": ("load_results",),
+    "tasks.tokens": ("TokenTask",),
 }
-_HOMES = {name: (module, name) for module, names in _NAMES.items() for name in names.split()}
+_HOMES = {name: (module, name) for module, names in _NAMES.items() for name in names}
 _HOMES["board_run"] = ("board.table", "run")
 __all__ = sorted([*_HOMES, "UserError", "__version__"])
 
