@@ -148,12 +148,12 @@ def _require_of_pack(pack: Pack, result: Any) -> None:
         f"method {method.name}: its train must return a PackResult, got {short_repr(result)}",
     )
     names = ("accuracy_R", "loss_R", "step_accuracy_RxL", "step_loss_RxL")
-    given = [np.shape(getattr(result, name)) for name in names]
-    n_steps = given[-1][-1] if len(given[-1]) == 2 else 0
+    sizes = [np.shape(getattr(result, name)) for name in names]
+    n_steps = sizes[-1][-1] if len(sizes[-1]) == 2 else 0
     require(
-        given == [(n,), (n,), (n, n_steps), (n, n_steps)] and n_steps > 0,
+        sizes == [(n,), (n,), (n, n_steps), (n, n_steps)] and n_steps > 0,
         f"method {method.name}: {', '.join(names)} of its PackResult must be of "
-        f"{pluralize(n, 'run')} and of a step or more, got shapes {', '.join(map(str, given))}",
+        f"{pluralize(n, 'run')} and of a step or more, got shapes {', '.join(map(str, sizes))}",
     )
     for name, given in (("columns", result.columns), ("weights", result.weights or ())):
         require(
