@@ -32,9 +32,9 @@ def test_nobody_has_what_another_has_in_hand(tmp_path):
 
 
 def test_a_lease_that_cannot_be_renewed_keeps_no_other_from_it(tmp_path, caplog):
-    lease = Leases(tmp_path).take(["a"])
-    lease.update(done=np.int64(1))
-    lease.renew()
+    with Leases(tmp_path).take(["a"]) as lease:
+        lease.update(done=np.int64(1))
+        lease.renew()
     assert "cannot renew" in caplog.text
     assert "int64" in caplog.text
 
