@@ -535,10 +535,11 @@ def headline(table: pd.DataFrame) -> str:
         for each in zip(*every, strict=True)
     )
     n_designs = max(map(len, by_budget.values()))
-    of_all = "" if designs == str(n_designs) else f" of {n_designs}"
+    if designs != str(n_designs):
+        designs = f"{designs.replace(' to ', '–')} of {n_designs}"
     return (
-        f"In {designs}{of_all} other designs at {budgets} attention alone averages {ratio} times "
-        f"the MLP's bits (at other widths {among}), singly {single.min():.2f} to "
+        f"In {designs} other designs at {budgets} attention alone averages {ratio} times "
+        f"the MLP's bits (other widths {among}), singly {single.min():.2f} to "
         f"{single.max():.2f} (spread {spread_of}%, by chance {chance}%), "
         f"attention + MLP {both}{_tell_lead(by_budget)}."
     )

@@ -202,7 +202,7 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
     assert "over 36 designs, attention alone holds 1.20" in experiment.figure.answer(table)
     said = design.headline(table)
     assert said.startswith(
-        "In 36 other designs at 512 attention alone averages 1.20 times the MLP's bits (at other "
+        "In 36 other designs at 512 attention alone averages 1.20 times the MLP's bits (other "
     )
     assert " widths 1.20), singly 1.10 to 1.32 (spread 10%, by chance 0%), attention + " in said
     assert said.endswith(", nowhere above attention alone.")
