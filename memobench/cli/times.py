@@ -1,8 +1,6 @@
-"""Durations and times of day, as flags have them."""
+"""Durations, as flags have them."""
 
-import datetime
 import re
-import time
 
 from absl import flags
 
@@ -23,18 +21,3 @@ class Duration(flags.ArgumentParser[float]):
         if found is None or not float(found[1]):
             raise ValueError("give a number above 0 with a unit: s, m, h or d, such as 90m")
         return float(found[1]) * _UNITS[found[2]]
-
-
-class ClockTime(flags.ArgumentParser[float]):
-    """A flag of the next HH:MM of this machine's clock, as a value of `time.monotonic`."""
-
-    syntactic_help = "HH:MM"
-
-    def parse(self, argument: str) -> float:
-        try:
-            at = datetime.datetime.strptime(argument, "%H:%M").time()
-        except ValueError:
-            raise ValueError("give a time of day as HH:MM, such as 07:30") from None
-        now = datetime.datetime.now()
-        seconds = (datetime.datetime.combine(now, at) - now).total_seconds()
-        return time.monotonic() + seconds % (24 * 3600)

@@ -1,5 +1,4 @@
 import contextlib
-import datetime
 import errno
 import io
 import os
@@ -8,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 
 import pytest
@@ -17,7 +15,6 @@ from absl.testing import flagsaver
 import memobench
 from memobench.cli import main as cli
 from memobench.cli.command import choose
-from memobench.cli.times import ClockTime
 from memobench.common.errors import RunsFailed, UserError
 from memobench.experiment import load_file
 from memobench.experiments import EXPERIMENTS
@@ -56,7 +53,6 @@ ROOT = pathlib.Path(__file__).parents[2]
         ),
         (["run", "dana2025/heads", "--for=2"], "flag --for=2: give a number above 0 with a unit"),
         (["run", "dana2025/heads", "--for=0h"], "flag --for=0h: give a number above 0 with"),
-        (["run", "dana2025/heads", "--until=25:00"], "give a time of day as HH:MM"),
         (["run", "dana2025/heads", "--seeds=0"], "--seeds=0: give a positive integer"),
         (["run", "dana2025/heads", "--seeds=abc"], "--seeds=abc: give a positive integer"),
         (["run", "dana2025/heads", "--seeds"], "--seeds: expected one argument"),
@@ -367,9 +363,3 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(tmp_path):
     for word in ("runs", "waste", "memory", "MiB", "seconds", "90 runs in", "with compilation"):
         assert word in done.stdout
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_time_of_day_is_a_moment_however_long_it_takes_to_begin():
-    at = (datetime.datetime.now() + datetime.timedelta(hours=2)).replace(second=0, microsecond=0)
-    left = ClockTime().parse(f"{at:%H:%M}") - time.monotonic()
-    assert abs(left - (at - datetime.datetime.now()).total_seconds()) < 1

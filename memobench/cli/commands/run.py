@@ -19,7 +19,7 @@ from memobench.cli.command import (
     choose,
     format_command,
 )
-from memobench.cli.times import ClockTime, Duration
+from memobench.cli.times import Duration
 from memobench.common import folders
 from memobench.common.errors import RunsFailed, UserError, describe, is_from_user_code
 from memobench.common.notation import pluralize
@@ -43,9 +43,6 @@ ON = flags.DEFINE_string(
 )
 FOR = flags.DEFINE(
     Duration(), "for", None, "Stop after this long, such as 90m or 2h; the same command resumes."
-)
-UNTIL = flags.DEFINE(
-    ClockTime(), "until", None, "Stop at this time of day, such as 07:30; the same command resumes."
 )
 UNPUBLISHED = flags.DEFINE_bool(
     "unpublished", False, "Leave out runs whose rows are published; report --publish adds them."
@@ -108,7 +105,7 @@ def run(names: list[str]) -> None:
             print(f"{n_runs:5d} {len(of_own):5d} {hours:8.2g}  {experiment.name}")
         print(_cost_line(packs, predicted))
         return
-    end = min(time.monotonic() + (FOR.value or math.inf), UNTIL.value or math.inf)
+    end = time.monotonic() + (FOR.value or math.inf)
     if REPORT.value:
         _run_and_report(experiments, place, end)
         return
@@ -235,7 +232,6 @@ COMMAND = Command(
         UNPUBLISHED,
         DRY_RUN,
         FOR,
-        UNTIL,
         PROGRESS,
         PROCESSES,
         ON,
