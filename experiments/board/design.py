@@ -24,6 +24,7 @@ import scipy
 
 from memobench.analysis import statistics
 from memobench.board import capacity_summary, families
+from memobench.common.errors import require
 from memobench.common.notation import enumerate_words, pluralize
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
@@ -259,6 +260,8 @@ def ratios(
 
     Designs that lack a label table of a setting, as half a sweep does, have none.
 
+    Raises UserError where settings of a design have other label tables than the rest.
+
     Args:
       table: of runs.
       load: the size of set that counts, of equal frequencies alone; by default that of most bits,
@@ -284,7 +287,13 @@ def ratios(
     for design, of_design in rows.groupby(["budget", *CHOICES]):
         sides = dict(iter(of_design.groupby("side")))
         # A setting is chosen for one label table by the others.
-        is_whole = (of_design.groupby("setting")["task_seed"].nunique() == TABLES).all()
+        tables_X = of_design.groupby("setting")["task_seed"].agg(lambda x: tuple(sorted(set(x))))
+        is_whole = (tables_X.map(len) == TABLES).all()
+        require(
+            not is_whole or tables_X.nunique() == 1,
+            f"board/design: models must be trained on the same label tables, got task_seed "
+            f"{' and '.join(map(str, tables_X.unique()))} in one design. Train on the same.",
+        )
         if is_whole and {ATTENTION, MLP} <= sides.keys():
             mlp_T = best_known(sides[MLP], all_choose)
             row: dict[str, Any] = dict(zip(["budget", *CHOICES], design, strict=True))
@@ -448,14 +457,18 @@ class Effects(Drawing):
 
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the ratio in all designs, at each level, and by size of set."""
-        by_budget = split_budgets(ratios(table))
+        all_ratios = ratios(table)
+        by_budget = split_budgets(all_ratios)
         found = ["## Over designs", *sentences(by_budget)]
+        if n_lacking := known_bits(table).groupby(["budget", *CHOICES]).ngroups - len(all_ratios):
+            found.append(f"{pluralize(n_lacking, 'design')} left out, of which runs are missing.")
         for budget, log_ratio in by_budget.items():
             found += [f"### {budget:,} parameters", tables.markdown(_format(log_ratio), {})]
         if len(found) > 2:
             found += [
-                "Ratios are geometric means over designs, each family at its best size of set and "
-                "learning rate, which one label table chooses for the other: that costs a family "
+                "Ratios are means of logarithms over the levels of all choices (least squares, as "
+                "some designs lack), each family at its best size of set and learning rate, which "
+                "one label table chooses for the other: that costs a family "
                 "some bits, the more its trainings vary. Intervals (95%) are made of the spread of "
                 "designs that the choices, one by one, do not explain. They cover pairs of choices "
                 "and label tables, not the shapes, which are those of the board scaled to each "
@@ -503,7 +516,7 @@ def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
         also = "" if both["designs"] == len(single) else f" (over {both['designs']})"
         found.append(
             f"At {budget:,} parameters, over {len(single)} designs, attention alone holds "
-            f"{_interval(every)} times the bits of the MLP (geometric mean), and more in "
+            f"{_interval(every)} times the bits of the MLP (mean over choices), and more in "
             f"{(single > 1).sum()} of them; with wide heads {_interval(wide)} times, attention + "
             f"MLP {_interval(both)} times{also}. Single ratios of attention alone are "
             f"{single.min():.2f} to {single.max():.2f}. They spread by {total:.1%}, by label "

@@ -24,6 +24,7 @@ import pandas as pd
 
 from memobench.board import capacity_summary, families, peak
 from memobench.board import table as board
+from memobench.common.errors import require
 from memobench.common.notation import enumerate_words
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
@@ -53,9 +54,16 @@ ENTRIES = (256, 512, 1024, 2048)
 
 
 def main_shapes(budget: int) -> Iterator[Architecture]:
-    """One layer, with wide and with narrow heads: the six main families."""
-    for of in ("families", "narrow"):
-        yield from filter(is_main, shapes.standard(budget, of))
+    """One layer, with wide and with narrow heads: the six main families.
+
+    Raises UserError for a budget at which no shapes were searched.
+    """
+    found = [x for of in ("families", "narrow") for x in shapes.standard(budget, of) if is_main(x)]
+    require(
+        found,
+        f"budget={budget} has no searched shapes. Choose one of experiments/board/chosen.csv.",
+    )
+    yield from found
 
 
 def is_main(shape: Architecture) -> bool:

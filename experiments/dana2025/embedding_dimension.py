@@ -45,6 +45,7 @@ EXPERIMENT = Experiment(
             name="breaks at d = d_h",
             statement="Linear by parts: growth in d slows to at most half at d = d_h.",
             source=f"{SOURCE}, experiment 3",
+            value=D_HEAD,
             test=broken_line("d_model", at=D_HEAD),
         ),
     ),

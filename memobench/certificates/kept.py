@@ -1,5 +1,7 @@
 """Weights that a sweep has kept."""
 
+import functools
+import os
 from typing import Any
 
 from memobench import certificates
@@ -8,6 +10,9 @@ from memobench.common.folders import SHARDS
 from memobench.core.columns import NAME
 from memobench.core.run import Run
 from memobench.store import results as store
+
+# Weights are asked for one after another, of folders with many shards.
+_reader = functools.lru_cache(maxsize=8)(store.Reader)
 
 
 def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
@@ -24,7 +29,7 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
       {"params": .., "constants": ..}, float32 arrays at the model's true size.
 
     Raises:
-      UserError: the run is not done, keeps no weights, or they were deleted.
+      UserError: the run is not done, keeps no weights, or they were deleted or changed.
     """
     require(
         isinstance(run, Run | str),
@@ -43,9 +48,25 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
         f"{results} holds no weights of run {run_id}: it is not done, its method keeps none, or "
         f"they were deleted; {store.first_step(results)}",
     )
-    found = certificates.load(path)
+    found, digest = certificates.read(path)
+    digests = _find_digests(results, run_id)
+    if digest not in digests:  # The folder may have been made anew.
+        _reader.cache_clear()
+        digests = _find_digests(results, run_id)
+    require(digests, f"{results} has no row of run {run_id}; {store.first_step(results)}")
+    require(
+        digest in digests or None in digests,
+        f"{path} is not what was kept: the row of its run names another digest; delete it and its "
+        "shard, and run it again",
+    )
     if isinstance(run, Run):
         known = found.task in run.method.tasks(run)
         same = known and found.architecture == run.architecture and found.seed == run.seed
         require(same, f"{path} is of another run; delete it and its shard, and run it again")
     return found.variables()
+
+
+def _find_digests(results: store.Path, run_id: str) -> list[str | None]:
+    """The digest of weights that the row of a run names; empty without a row."""
+    row = _reader(os.path.abspath(results)).rows().get(run_id)
+    return [] if row is None else [row.get("weights_digest")]

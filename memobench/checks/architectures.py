@@ -91,24 +91,39 @@ def _faults(architecture: Architecture, module: Module, task: Task) -> Iterator[
 def require_sound(pairs: Iterable[tuple[Architecture, Task]]) -> None:
     """Raises UserError for the first architecture whose results would be wrong.
 
-    Each structure is checked once. Those of memobench itself are checked by its tests.
+    Of each structure one size is checked for all faults, the others for their shapes, and for the
+    padding of the least to the largest. Those of memobench itself are checked by its tests.
     """
+    groups: dict[Any, dict[Module, tuple[Architecture, Task]]] = {}
     for architecture, task in pairs:
         if own_code.in_tree(type(architecture)):
             continue
         module = architecture.module_for(task)
         with _name_module(f"architecture {architecture.name}: its module", module, task):
             models.shapes(module, task.context_length)
-        # Of one structure all sizes that a module takes are right or wrong alike.
-        key = models.structure(module), task.pack_key()
-        if key not in _SOUND:
-            for line in _faults(architecture, module, task):
-                raise UserError(f"architecture {architecture.name}: {line}")
+        of_structure = groups.setdefault((models.structure(module), task.pack_key()), {})
+        of_structure.setdefault(module, (architecture, task))
+    for key, found in groups.items():
+        sound = _SOUND.setdefault(key, set())
+        if found.keys() <= sound:
+            continue
+        first, (architecture, task) = next(iter(found.items()))
+        if not sound:
+            _require_none(architecture, _faults(architecture, first, task))
             require_true_fields(architecture, task)
-            _SOUND.add(key)
+        every = sound | found.keys()
+        for module in every:
+            _require_none(architecture, _find_size_faults(module, task, every))
+        sound.update(found)
 
 
-_SOUND: set[tuple[Module, Any]] = set()
+def _require_none(architecture: Architecture, lines: Iterable[str]) -> None:
+    for line in lines:
+        raise UserError(f"architecture {architecture.name}: {line}")
+
+
+# Modules of a structure and a task that were checked.
+_SOUND: dict[tuple[Module, Any], set[Module]] = {}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -385,18 +400,40 @@ def _padding(module: Module, task: Task) -> Iterator[str]:
     """Sizes in `paddable` whose padding changes outputs or gradients."""
     # Sizes of the task change what is read and answered. Others may follow from those of the spec.
     names = [name for name in module.paddable if name not in _sizes(task)]
-    if not names or _same_when_padded(module, task, names):
+    larger: dict[str, Any] = {name: getattr(module, name) + _MORE for name in names}
+    if not names or _same_when_padded(module, task, larger):
         return
     # Which of them it is.
-    wrong = [name for name in names if not _same_when_padded(module, task, [name])] or names
+    wrong = [x for x in names if not _same_when_padded(module, task, {x: larger[x]})] or names
     yield (
         f"padding {', '.join(wrong)} with zeros changes its function or gradient; leave it out of "
         "paddable of the module"
     )
 
 
-def _same_when_padded(module: Module, task: Task, names: list[str]) -> bool:
-    larger: dict[str, Any] = {name: getattr(module, name) + _MORE for name in names}
+def _find_size_faults(module: Module, task: Task, others: set[Module]) -> Iterator[str]:
+    """Faults of one size of a structure: its shapes, and padding to the largest of others.
+
+    Only where it is the least of them in a size: what depends on sizes shows between the ends.
+    """
+    with _name_module("its module", module, task):
+        yield from _shapes(module, task)
+        largest = models.enclose(list(others))
+        names = [name for name in module.paddable if name not in _sizes(task)]
+        larger: dict[str, Any] = {name: getattr(largest, name) for name in names}
+        is_least = any(
+            getattr(module, name) == min(getattr(other, name) for other in others) < larger[name]
+            for name in names
+        )
+        if is_least and not _same_when_padded(module, task, larger):
+            sizes = ", ".join(f"{x}={getattr(module, x)} to {larger[x]}" for x in names)
+            yield (
+                f"padding {sizes} with zeros changes its function or gradient; leave what does "
+                "out of paddable of the module"
+            )
+
+
+def _same_when_padded(module: Module, task: Task, larger: dict[str, Any]) -> bool:
     padded = module.clone(**larger)
     variables = _randomize(module, task)
     target = models.shapes(padded, task.context_length)

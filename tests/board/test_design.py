@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from memobench.common.errors import UserError
 from memobench.core.cells import cells
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import design
@@ -195,6 +196,16 @@ def test_only_one_of_two_widths_may_count(table):
     )
     np.testing.assert_allclose(lower - upper, np.where(is_changed, math.log(1.2), 0), atol=1e-6)
     np.testing.assert_allclose(both, lower, atol=1e-6)
+
+
+def test_designs_of_unlike_label_tables_are_refused_or_told(table):
+    is_mlp = table["architecture"] == "mlp"
+    others = table.assign(task_seed=table["task_seed"] + 5 * is_mlp)
+    with pytest.raises(UserError, match="must be trained on the same label tables, got "):
+        design.ratios(others)
+    lacking = table[~(is_mlp & (table["task_seed"] == 1) & (table["vocab_size"] == 24))]
+    sections = EXPERIMENTS["board/design"].figure.sections(lacking)
+    assert any(" left out, of which runs are missing." in x for x in sections)
 
 
 def test_the_page_says_the_ratio_over_designs(table, tmp_path):

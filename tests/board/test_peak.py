@@ -11,7 +11,7 @@ from memobench.core.cells import from_cells
 from memobench.core.run import Run
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import certified
-from memobench.experiments.board.peak import format_peaks, select_drawn
+from memobench.experiments.board.peak import format_peaks, main_shapes, select_drawn
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate
 from memobench.methods.training import Training
@@ -214,3 +214,8 @@ def test_every_size_of_the_board_is_a_set_of_pairs():
             assert 0 < sizes[0]
             assert sizes[-1] <= run.task.vocab_size**2
             assert len(sizes) in (5, 6), preset
+
+
+def test_a_budget_without_searched_shapes_is_one_line():
+    with pytest.raises(UserError, match="budget=300 has no searched shapes"):
+        list(main_shapes(300))

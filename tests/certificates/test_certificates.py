@@ -387,6 +387,23 @@ def test_finished_runs_keep_their_weights(kept):
         memobench.weights("0123", results=kept)
 
 
+def test_weights_that_are_not_those_of_the_row_are_not_handed_out(kept, tmp_path):
+    """The end of a file was never written, or it is another run's; its folder is made anew."""
+    folder = shutil.copytree(kept, tmp_path / "kept")
+    path, other = (results.weights_path(folder, run.run_id) for run in RUNS[:2])
+    whole = path.read_bytes()
+    for content in (whole[:-64] + bytes(64), other.read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="is not what was kept: the row of its run names"):
+            memobench.weights(RUNS[0].run_id, results=folder)
+    path.write_bytes(whole)
+    assert memobench.weights(RUNS[0], results=folder)
+    for shard in results.shard_paths(folder):
+        shard.unlink()
+    memobench.run(RUNS[:1], results=folder, progress=False)
+    assert memobench.weights(RUNS[0].run_id, results=folder)
+
+
 def test_weights_are_left_out_silently_only_if_they_are_not_finite(caplog):
     params = drawn().params
     infinite = {name: np.full_like(x, np.inf) for name, x in params.items()}

@@ -345,7 +345,9 @@ def test_weights_of_a_name_with_a_slash_are_refused_in_one_line(odd, tmp_path, m
     run = _run(odd(d_model=3, odd="slash"))
     with monkeypatch.context() as unchecked:
         unchecked.setattr(
-            checking, "_SOUND", {(models.structure(run.module()), run.task.pack_key())}
+            checking,
+            "_SOUND",
+            {(models.structure(run.module()), run.task.pack_key()): {run.module()}},
         )
         unchecked.setattr(
             certificates, "shapes", lambda *_: {"fir/st": (6, 3), "unembedding": (6, 3)}
@@ -355,6 +357,46 @@ def test_weights_of_a_name_with_a_slash_are_refused_in_one_line(odd, tmp_path, m
         found = verify.verify(tmp_path, recompute=recompute)
         (line,) = found.errors
         assert "the parameter 'fir/st' has a slash in its name; rename it" in line
+
+
+class Grouped(Module):
+    """Of unit norm in groups of eight features or more: one group below 16."""
+
+    vocab_size: int
+    d_model: int
+    paddable = ("d_model",)
+
+    @nn.compact
+    def __call__(self, tokens_S):
+        first, last = (
+            self.param(name, nn.initializers.normal(0.3), (self.vocab_size, self.d_model))
+            for name in ("first", "last")
+        )
+        x_GxD = first[tokens_S].prod(axis=0).reshape(max(1, self.d_model // 8), -1)
+        x_GxD /= jnp.sqrt((x_GxD**2).sum(axis=1, keepdims=True) + 1e-3)
+        return last @ x_GxD.ravel()
+
+
+@pytest.mark.parametrize("sizes", [(12, 16), (16, 12)])
+def test_padding_is_checked_up_to_the_largest_size_of_a_sweep(sizes):
+    """Two more dimensions leave one group of 12; 16 have two."""
+
+    class OfGroups(Architecture):
+        version = "1"
+
+        def module(self, task):
+            return self.fill_module(Grouped, task)
+
+    own = kind("of_groups")(OfGroups)
+    runs = [
+        memobench.Run(task=Associations(vocab_size=6), architecture=own(d_model=d), method=METHOD)
+        for d in sizes
+    ]
+    with pytest.raises(UserError, match=r"^architecture of_groups: padding d_model.* with zeros"):
+        memobench.run(runs, progress=False)
+    memobench.run(runs[:1] if sizes[0] == 12 else runs[1:], progress=False)
+    with pytest.raises(UserError, match=r"^architecture of_groups: padding d_model.* with zeros"):
+        memobench.run(runs, progress=False)
 
 
 def test_a_module_that_refuses_some_sizes_is_told_of_these_alone(odd, monkeypatch):
