@@ -287,12 +287,12 @@ def ratios(
     for design, of_design in rows.groupby(["budget", *CHOICES]):
         sides = dict(iter(of_design.groupby("side")))
         # A setting is chosen for one label table by the others.
-        tables_X = of_design.groupby("setting")["task_seed"].agg(lambda x: tuple(sorted(set(x))))
-        is_whole = (tables_X.map(len) == TABLES).all()
+        tables_of = {tuple(sorted(set(x))) for _, x in of_design.groupby("setting")["task_seed"]}
+        is_whole = all(len(x) == TABLES for x in tables_of)
         require(
-            not is_whole or tables_X.nunique() == 1,
-            f"board/design: models must be trained on the same label tables, got task_seed "
-            f"{' and '.join(map(str, tables_X.unique()))} in one design. Train on the same.",
+            not is_whole or len(tables_of) == 1,
+            "board/design: models must be trained on the same label tables, got task_seed "
+            f"{' and '.join(map(str, sorted(tables_of)))} in one design. Train on the same.",
         )
         if is_whole and {ATTENTION, MLP} <= sides.keys():
             mlp_T = best_known(sides[MLP], all_choose)
