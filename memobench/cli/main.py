@@ -49,14 +49,14 @@ def main() -> None:
         app.run(_run, flags_parser=parse)
     except UserError as error:
         sys.exit(f"memobench: {error}")
+    except BrokenPipeError:  # The reader, `head` say, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
         place = error.filename or "a file"
         sys.exit(f"memobench: {place} cannot be written ({reason(error)}). Give it another folder.")
-    except BrokenPipeError:  # The reader, `head` say, has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
     except KeyboardInterrupt as error:
         print(
             f"\nmemobench: {str(error) or 'interrupted; the same command resumes'}", file=sys.stderr

@@ -116,6 +116,15 @@ def _run_code(code: str) -> str:
     return done.stdout
 
 
+def test_a_reader_that_has_seen_enough_is_no_mistake(tmp_path):
+    program = f"{sys.executable} -m memobench list | true"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        program, shell=True, capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
 def test_a_full_disk_is_one_line(monkeypatch, number):
     def fill(*_, **__):
