@@ -130,6 +130,8 @@ class Experiment:
             raise UserError(
                 f"{self.name}: figure must be a Drawing, got {short_repr(self.figure)}."
             )
+        if not isinstance(self.title, str):
+            raise UserError(f"{self.name}: title must be a text, got {short_repr(self.title)}.")
         if "$" in self.title:
             _require_formulas(self.name, self.title)
         cls = type(self.figure)

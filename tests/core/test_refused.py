@@ -272,6 +272,7 @@ DECLARED = {
                 ),
                 ({"presets": {"quick": []}}, "mine/widths: preset 'quick' is empty"),
                 ({"presets": {"qu/ick": LISTS}}, "preset='qu/ick' is not a name"),
+                ({"title": 3}, "mine/widths: title must be a text, got 3."),
                 ({"title": "a $\\x$"}, "mine/widths: title must be a text with formulas of"),
                 ({"figure": None}, "mine/widths: figure must be a Drawing, got None."),
                 ({"figure": Undrawn()}, "mine/widths: figure must have a method draw, got"),
