@@ -49,13 +49,13 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
         f"they were deleted; {store.first_step(results)}",
     )
     found, digest = certificates.read(path)
-    digests = _find_digests(results, run_id)
-    if digest not in digests:  # The folder may have been made anew.
+    row = _find_row(results, run_id)
+    if row.get("weights_digest") != digest:  # The folder may have been made anew.
         _reader.cache_clear()
-        digests = _find_digests(results, run_id)
-    require(digests, f"{results} has no row of run {run_id}; {store.first_step(results)}")
+        row = _find_row(results, run_id)
+    require(row, f"{results} has no row of run {run_id}; {store.first_step(results)}")
     require(
-        digest in digests or None in digests,
+        row.get("weights_digest") in (None, digest),
         f"{path} is not what was kept: the row of its run names another digest; delete it and its "
         "shard, and run it again",
     )
@@ -66,7 +66,6 @@ def weights(run: Run | str, results: store.Path = SHARDS) -> dict[str, Any]:
     return found.variables()
 
 
-def _find_digests(results: store.Path, run_id: str) -> list[str | None]:
-    """The digest of weights that the row of a run names; empty without a row."""
-    row = _reader(os.path.abspath(results)).rows().get(run_id)
-    return [] if row is None else [row.get("weights_digest")]
+def _find_row(results: store.Path, run_id: str) -> dict[str, Any]:
+    """The row of a run, empty without one."""
+    return _reader(os.path.abspath(results)).rows().get(run_id, {})
