@@ -381,6 +381,10 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
             isinstance(cls, type) and issubclass(cls, Spec) and bool(cls.noun),
             f"@kind({name!r}): {short_repr(cls)} is not of a family; derive from one, such as Task",
         )
+        require(
+            "__dataclass_fields__" not in vars(cls),
+            f"@kind({name!r}) makes {cls.__qualname__} a dataclass; remove @dataclass below it",
+        )
         own_code.note_file(cls, file)
         is_users = cls.has_code and not own_code.in_tree(cls)
         if is_users:

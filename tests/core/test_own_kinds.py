@@ -128,6 +128,15 @@ def test_a_kind_of_no_family_is_told_to_derive_from_one(own):
     assert_one_line(error.value)
 
 
+def test_a_kind_that_is_a_dataclass_already_is_one_line():
+    with pytest.raises(UserError, match="a dataclass; remove @dataclass below it$"):
+
+        @kind("mine")
+        @dataclasses.dataclass(frozen=True)
+        class Mine(Architecture):
+            rank: int = integer("of it", 1)
+
+
 @pytest.mark.parametrize("value", [float("nan"), b"ab", 1j])
 def test_a_value_that_no_id_can_hold_is_one_line(value):
     @kind("mine")
