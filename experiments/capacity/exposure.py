@@ -122,9 +122,9 @@ def _experiment(name: str, title: str, variant: str, notes: str, **options: Any)
         title=title,
         presets={
             "quick": lambda: tuple(_runs(SEEN[:4], seeds=3, **options)),
-            "full": lambda: tuple(_runs(SEEN, seeds=5, **options)),
+            "full": lambda: tuple(_runs(SEEN, seeds=20, **options)),
         },
-        of_full="four of six numbers of exposures, the smallest; 3 seeds of 5",
+        of_full="four of six numbers of exposures, the smallest; 3 seeds of 20",
         figure=Exposure(),
         claims=_claims("memorized", variant) + _claims("bits", variant),
         notes="Full heads, wide or narrow, where a claim compares families: the best of each "
