@@ -233,11 +233,13 @@ def _parameters(module: Module, task: Task) -> Iterator[str]:
     if not params:
         yield "it must have parameters, got none; without, nothing is memorized"
     for (path, x), (_, other) in zip(params, again, strict=True):
-        name, keys = jax.tree_util.keystr(path, simple=True, separator="/"), map(_key, path)
+        name, keys = jax.tree_util.keystr(path, simple=True, separator="/"), [*map(_key, path)]
         if not all(NAME.holds(key) and key != "__metadata__" for key in keys):
             yield (
                 f"the parameter {short_repr(name)} must be an array, and it and the modules around "
                 f"it must each have {NAME.description}; rename it"
+                + "; nn.WeightNorm and nn.SpectralNorm name theirs so: write its scale yourself"
+                * any("/" in str(key) for key in keys)
             )
         elif x.dtype != np.float32:
             yield (
@@ -309,12 +311,30 @@ def _check_predictions(module: Module, task: Task) -> Iterator[str]:
 
 
 def _outputs(module: Module, task: Task) -> Iterator[str]:
-    """Outputs that are not finite from the start."""
-    data = jax.tree.map(np.asarray, task.sample())
-    output = np.asarray(_compute_few(module, task, _draw_first(module, task), data))
-    if not np.isfinite(output).all():
-        found = output[~np.isfinite(output)][0]
-        yield f"its outputs must be finite with initial weights, got {found}; fix what makes them"
+    """Outputs that do not follow from weights and tokens, or are not finite from the start."""
+    variables = _draw_first(module, task)
+    params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
+    given = params, rest, jax.tree.map(np.asarray, task.sample())
+
+    # A function of its own for each, as JAX traces one function once.
+    one, other = (
+        jax.jit(lambda *x: _differentiate(module, task, *x)).lower(*given) for _ in range(2)
+    )
+    run = functools.partial(jax.stages.Lowered.compile, compiler_options=models.RUNS_BRIEFLY)
+    (_, outputs), gradient = run(one)(*given)
+    # NumPy's numbers are constants of a program, as are those of Python.
+    if one.as_text() != other.as_text() and not _close(outputs, run(other)(*given)[0][1]):
+        yield (
+            "its outputs must follow from weights and tokens, got other ones each time that it is "
+            "traced; leave NumPy's random numbers and Python's counters out of it"
+        )
+        return
+    for what, arrays in (("outputs", [outputs]), ("gradient", jax.tree.leaves(gradient))):
+        x = np.concatenate([np.ravel(each) for each in arrays])
+        if not np.isfinite(x).all():
+            found = x[~np.isfinite(x)][0]
+            yield f"its {what} must be finite with initial weights, got {found}; fix what makes it"
+            return
 
 
 def _find_dropped(architecture: Architecture, task: Task) -> Iterator[str]:
@@ -468,16 +488,12 @@ def _value_and_gradient(module: Module, task: Task, variables: Any) -> tuple[Any
     data = jax.tree.map(np.asarray, task.sample())
     with jax.enable_x64(True):
         params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
-        found = _differentiate(module, task, *precision.cast((params, rest, data)))
+        found = _differentiate_once(module, task, *precision.cast((params, rest, data)))
         (_, outputs), gradient = found
         require(np.isfinite(outputs).all(), f"{type(module).__name__}: outputs are not finite")
         return np.asarray(outputs), jax.tree.map(np.asarray, gradient)
 
 
-_jit_once = functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=models.RUNS_BRIEFLY)
-
-
-@_jit_once
 def _differentiate(module: Module, task: Task, params: Any, rest: Any, data: Any) -> Any:
     def mix(params: Any) -> Any:
         outputs = _of_few(module, task, {**rest, "params": params}, data)
@@ -488,9 +504,10 @@ def _differentiate(module: Module, task: Task, params: Any, rest: Any, data: Any
     return jax.value_and_grad(mix, has_aux=True)(params)
 
 
-@_jit_once
-def _compute_few(module: Module, task: Task, variables: Any, data: Any) -> jax.Array:
-    return _of_few(module, task, variables, data)
+# Traced once for each module.
+_differentiate_once = functools.partial(
+    jax.jit, static_argnums=(0, 1), compiler_options=models.RUNS_BRIEFLY
+)(_differentiate)
 
 
 def _of_few(module: Module, task: Task, variables: Any, data: Any) -> jax.Array:

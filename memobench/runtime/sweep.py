@@ -221,6 +221,7 @@ def _train_missing(
         _log.warning("%s", line)
     yield {run_id: known[run_id] for run_id in wanted if run_id in known}
     missing = {run_id: run for run_id, run in wanted.items() if run_id not in known}
+    _discard_remains(workspace)
     if not missing:
         return
     runs, ids = list(wanted.values()), frozenset(missing)
@@ -228,9 +229,6 @@ def _train_missing(
     packs = workers.plan(runs, ids, memory)
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(Progress(len(wanted), progress))
-        workspace.leases.clear()
-        # Of a worker that was killed before it could.
-        workspace.checkpoints.discard(workspace.checkpoints.run_ids() & known.keys())
         # Both outlast the workers, which take a while to save where they are.
         lease = stack.enter_context(workspace.leases.take((), kind="sweep", sweep=workspace.sweep))
         interrupted = stack.enter_context(workers.catch_signals())
@@ -274,11 +272,20 @@ def _train_missing(
             lease.update(line=stopping)
             lease.renew()
             raise
+    _discard_remains(workspace)
     if driver.lost:
         others = "; the same command tries these again"
         raise RunsFailed(
             _describe_lost(driver.lost, len(wanted)) + others * (not workspace.is_temporary)
         )
+
+
+def _discard_remains(workspace: worker.Workspace) -> None:
+    """Removes leases of dead processes, and checkpoints of runs that are done."""
+    with contextlib.suppress(OSError):  # A folder that is done may be read-only.
+        workspace.leases.clear()
+        done = workspace.reader.rows().keys()
+        workspace.checkpoints.discard(workspace.checkpoints.run_ids() & done)
 
 
 def _describe_lost(reasons: Mapping[str, str], n_wanted: int) -> str:

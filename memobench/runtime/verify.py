@@ -238,7 +238,7 @@ def check_weights(run: Run, row: _Row, counted: _Row) -> None:
         )
 
     if row.get("best_bits") is not None:
-        check("best_bits", counted["bits"])
+        check("best_bits", counted["bits"], _LISTED)
         most = max(row["bits"], *(bits for bits_L in row["rung_bits"] for bits in bits_L))
         require(
             most <= row["best_bits"] + _LISTED,

@@ -230,6 +230,12 @@ class Odd(Module):
             raise AssertionError("too\nnarrow")
         if odd == "logarithm":
             x_D = jnp.log(-jnp.abs(x_D))
+        if odd == "random":
+            x_D += np.random.default_rng().standard_normal(x_D.shape)
+        if odd == "pole":
+            x_D += jnp.linalg.norm(self.param("zero", nn.initializers.zeros, (2,)))
+        if odd == "endless":
+            x_D = jax.lax.while_loop(lambda x_D: x_D.sum() > 1, lambda x_D: x_D / 2, x_D)
         return self.param("unembedding", NORMAL, shape) @ x_D
 
     def work(self, n_examples, context_length):
@@ -267,7 +273,7 @@ ODDITIES = {
         odd: f"the parameter 'first' must be float32, got {FIRST[odd][2].dtype}; give self.param"
         for odd in ("complex", "bfloat16", "float16", "int", "bool")
     },
-    "slash": f"the parameter 'fir/st' must be an array, and it .* {NAMED}",
+    "slash": f"the parameter 'fir/st' must be an array, and it .* {NAMED}; nn.WeightNorm and nn.S",
     "space": f"the parameter 'fir st' must be an array, and it .* {NAMED}",
     "metadata": f"the parameter '__metadata__' must be an array, and it .* {NAMED}",
     "tuple": f"the parameter 'both/0' must be an array, and it .* {NAMED}",
@@ -276,6 +282,9 @@ ODDITIES = {
     "nan": "the parameter 'first' must start finite, got nan; fix its initializer",
     "infinite": "the parameter 'first' must start finite, got -inf; fix its initializer",
     "logarithm": "its outputs must be finite with initial weights, got nan; fix",
+    "random": "its outputs must follow from weights and tokens, got other ones each time",
+    "pole": "its gradient must be finite with initial weights, got nan; fix",
+    "endless": "its module raises ValueError: Reverse-mode differentiation does not work for",
     "dropout": f'its module raises InvalidRngError: .*"dropout".* {_line("dropout")}: nothing but',
     "noise": f'its module raises InvalidRngError: .*"noise".* {_line("noise")}: nothing but',
     "asserts": f"its module raises AssertionError: too narrow {_line('asserts')}$",

@@ -129,7 +129,7 @@ def test_a_kind_of_no_family_is_told_to_derive_from_one(own):
 
 
 def test_a_kind_that_is_a_dataclass_already_is_one_line():
-    with pytest.raises(UserError, match="a dataclass; remove @dataclass below it$"):
+    with pytest.raises(UserError, match=r"a dataclass; remove @dataclass below it$"):
 
         @kind("mine")
         @dataclasses.dataclass(frozen=True)
