@@ -46,11 +46,13 @@ from memobench.tasks.associations import Associations
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Vocabularies at each budget, whose pairs are enough for the largest sets.
+# Vocabularies at each budget. The least has pairs enough for all sets but the largest.
 VOCAB_SIZES = {512: (24, 32, 48), 1024: (32, 48, 64), 2048: (48, 64, 96)}
 OPTIMIZERS: dict[str, Optimizer] = {"Adam": Adam(), "Muon": Muon()}
 # Bits of a set's labels over parameters: most is known of sets somewhat larger than the capacity.
-LOADS = (1.75, 2.5, 3.5, 5.0)
+LOADS = (1.75, 2.5, 3.5, 5.0, 7.0)
+# The largest of them that is trained at each budget.
+LARGEST = {512: 7.0, 1024: 7.0, 2048: 5.0}
 # Bits that are weighted by how often each is asked grow with the set however large it is: under
 # Zipf's law sets of one size count, and no larger ones are tried.
 ZIPF_LOAD = 3.5
@@ -85,8 +87,14 @@ class Design:
 
     @property
     def loads(self) -> tuple[float, ...]:
-        """The sizes of sets that are tried, as LOADS."""
-        return tuple(x for x in LOADS if not self.zipf_exponent or x <= ZIPF_LOAD)
+        """The sizes of sets that are tried, as LOADS; none has more than all contexts."""
+        most = ZIPF_LOAD if self.zipf_exponent else LARGEST[self.budget]
+        n_contexts = self.vocab_size**self.context_length
+        return tuple(x for x in LOADS if x <= most and self.n_sequences(x) <= n_contexts)
+
+    def n_sequences(self, load: float) -> int:
+        """Sequences of a set of a size, as LOADS."""
+        return round(load * self.budget / math.log2(self.vocab_size))
 
     def training(self, learning_rate: float) -> Training:
         return Training(
@@ -163,9 +171,8 @@ def runs_of(design: Design, loads: Iterable[float]) -> Iterator[Run]:
     settings = list(itertools.product(loads, LEARNING_RATES, range(TABLES)))
     for shape in _shapes(design):
         for load, rate, seed in settings:
-            n_sequences = round(load * design.budget / math.log2(design.vocab_size))
             yield Run(
-                task=design.task(n_sequences, seed),
+                task=design.task(design.n_sequences(load), seed),
                 architecture=shape,
                 method=design.training(rate),
                 seed=seed,
@@ -590,6 +597,7 @@ def _tabulate(name: str, parts: Mapping[str, pd.DataFrame]) -> str:
     """A Markdown table with a row for each budget and part of the runs."""
     rows = [
         {"n": budget, "budget": f"{budget:,}", name: part}
+        | {"designs": int(log_ratio["attention alone"].count())}
         | {f"{x} / MLP": _interval(effects(log_ratio, x).iloc[0]) for x in COMPARED}
         for part, of_part in parts.items()
         for budget, log_ratio in split_budgets(of_part).items()
@@ -618,21 +626,23 @@ def _tell_largest(table: pd.DataFrame) -> str:
     """A sentence on the designs in which a side knows most of the largest set that was tried."""
     rows = known_bits(table)
     rows = rows[rows["zipf_exponent"] == EQUAL]
-    largest = rows["load"].max()
     n_equal = sum(not x.zipf_exponent for x in designs(min(VOCAB_SIZES)))
-    of = ["budget", *CHOICES, "side"]
-    means = rows.groupby([*of, *_SETTING])["bits_per_parameter"].mean().reset_index()
-    best = means.loc[means.groupby(of)["bits_per_parameter"].idxmax()]
+    largest = rows.groupby(["budget", *CHOICES])["load"].transform("max")
+    of = ["budget", *CHOICES, "side", "largest"]
+    means = rows.assign(largest=largest).groupby([*of, *_SETTING])["bits_per_parameter"].mean()
+    best = means.reset_index().loc[lambda x: x.groupby(of)["bits_per_parameter"].idxmax()]
+    at_largest = best[best["load"] == best["largest"]]
     counts = [
         f"at {budget:,} parameters in "
         + enumerate_words(
-            f"{(of_budget.loc[of_budget['side'] == side, 'load'] == largest).sum()} ({side})"
+            f"{((at_largest['budget'] == budget) & (at_largest['side'] == side)).sum()} ({side})"
             for side in (ATTENTION, MLP, BOTH)
         )
-        for budget, of_budget in best.groupby("budget")
+        for budget in sorted(set(best["budget"]))
     ]
+    sizes = " or ".join(f"{x:g}" for x in sorted(set(largest)))
     return (
-        f"The largest of the sets, of {largest:g} bits a parameter, is the one of most bits "
+        f"The largest of its sets, of {sizes} bits a parameter, is the one of most bits "
         f"{'; '.join(counts)} of the {n_equal} designs of equal frequencies: of larger ones each "
         "may know more. All of the table is about these designs."
     )

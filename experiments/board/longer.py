@@ -1,7 +1,7 @@
 """board/longer: attention over MLP in designs of 4,096 steps, after 16,384.
 
 The designs of most steps of `board/design`, trained four times as long: each is compared with
-itself. Sets are those that count there, but the smallest, which nobody knows most of.
+itself. Sets are those of there but the smallest, which nobody knows most of, and the largest.
 
 Expected: all sides know more, and attention over MLP stays. (No change can be told from none.)
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FACTOR = 4
+# Of sets of equal frequencies, as `design.LOADS`.
+_LOADS = (2.5, 3.5, 5.0)
 # The sides whose bits per parameter are shown, by what of COMPARED is added to those of the MLP.
 _BITS = {"MLP": "", "attention alone": "attention alone", "attention + MLP": "attention + MLP"}
 
@@ -43,7 +45,7 @@ def runs(budgets: Iterable[int]) -> Iterator[Run]:
         every = design.designs(budget)
         most = max(of.steps for of in every)
         for of in (x for x in every if x.steps == most):
-            loads = (design.ZIPF_LOAD,) if of.zipf_exponent else design.LOADS[1:]
+            loads = (design.ZIPF_LOAD,) if of.zipf_exponent else _LOADS
             for steps in (most, _FACTOR * most):
                 yield from design.runs_of(dataclasses.replace(of, steps=steps), loads)
 

@@ -26,6 +26,16 @@ def test_levels_of_any_two_choices_meet_equally_often(budget):
         assert counts.nunique() == 1
 
 
+@pytest.mark.parametrize("budget", design.VOCAB_SIZES)
+def test_sets_have_no_more_than_all_contexts(budget):
+    for of in design.designs(budget):
+        n_contexts = of.vocab_size**of.context_length
+        assert all(of.task(of.n_sequences(x)).n_sequences <= n_contexts for x in of.loads)
+        few = of.n_sequences(max(design.LOADS)) > n_contexts
+        assert few == (of.vocab_size == design.VOCAB_SIZES[budget][0] and of.context_length == 2)
+        assert of.zipf_exponent or max(of.loads) == (5 if few else design.LARGEST[budget])
+
+
 def test_models_have_as_many_parameters_as_the_budget():
     """Except wide heads, which are few and large."""
     for budget, runs in ((512, design.runs([512])), (1024, design.runs([1024]))):
@@ -162,10 +172,10 @@ def test_the_page_says_where_the_largest_set_is_the_best(table):
     log_n = np.log(table["vocab_size"].astype(float))
     more = 1 + table["n_examples"] / 1000 * (table["architecture"] == "mlp")
     said = design._tell_largest(table.assign(loss=log_n - (log_n - table["loss"]) * more))
-    assert said.startswith("The largest of the sets, of 5 bits a parameter, is ")
+    assert said.startswith("The largest of its sets, of 5 or 7 bits a parameter, is ")
     assert " 18 (MLP) and 18 (attention + MLP) of the 18 designs of equal frequencies" in said
     smaller = table[design.known_bits(table)["load"] < 5]
-    assert design._tell_largest(smaller).startswith("The largest of the sets, of 3.5 bits ")
+    assert design._tell_largest(smaller).startswith("The largest of its sets, of 3.5 bits ")
 
 
 def test_under_zipfs_law_one_size_of_set_counts(table):
