@@ -597,7 +597,7 @@ def _tabulate(name: str, parts: Mapping[str, pd.DataFrame]) -> str:
     """A Markdown table with a row for each budget and part of the runs."""
     rows = [
         {"n": budget, "budget": f"{budget:,}", name: part}
-        | {"designs": int(log_ratio["attention alone"].count())}
+        | {"designs (attention alone)": int(log_ratio["attention alone"].count())}
         | {f"{x} / MLP": _interval(effects(log_ratio, x).iloc[0]) for x in COMPARED}
         for part, of_part in parts.items()
         for budget, log_ratio in split_budgets(of_part).items()
@@ -642,9 +642,9 @@ def _tell_largest(table: pd.DataFrame) -> str:
     ]
     sizes = " or ".join(f"{x:g}" for x in sorted(set(largest)))
     return (
-        f"The largest of its sets, of {sizes} bits a parameter, is the one of most bits "
-        f"{'; '.join(counts)} of the {n_equal} designs of equal frequencies: of larger ones each "
-        "may know more. All of the table is about these designs."
+        f"The largest set of a design, of {sizes} bits a parameter, is the one of most bits "
+        f"{'; '.join(counts)} of the {n_equal} designs of equal frequencies: of larger ones, where "
+        "there are so many contexts, each may know more. All of the table is about these designs."
     )
 
 

@@ -1,7 +1,7 @@
 """board/longer: attention over MLP in designs of 4,096 steps, after 16,384.
 
 The designs of most steps of `board/design`, trained four times as long: each is compared with
-itself. Sets are those of there but the smallest, which nobody knows most of, and the largest.
+itself. Sets are those of there, without the smallest, of which nobody knows most, and the largest.
 
 Expected: all sides know more, and attention over MLP stays. (No change can be told from none.)
 

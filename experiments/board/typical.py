@@ -194,8 +194,7 @@ def _brief_run(shape: Architecture, budget: int) -> Run:
 def _narrow_runs() -> Iterator[Run]:
     for budget in shapes.NARROW:
         for shape in shapes.standard(budget, "narrow"):
-            brief = budget > 4096 or (budget, shape.side[0]) == (4096, capacity_summary.BOTH)
-            yield (_brief_run if brief else _run)(shape, budget)
+            yield (_brief_run if budget > 4096 else _run)(shape, budget)
     for shape in _DEEP:
         yield _brief_run(shape, 2048)
 

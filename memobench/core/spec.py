@@ -383,7 +383,8 @@ def kind(name: str) -> Callable[[_Kind], _Kind]:
         )
         require(
             "__dataclass_fields__" not in vars(cls),
-            f"@kind({name!r}) makes {cls.__qualname__} a dataclass; remove @dataclass below it",
+            f"@kind({name!r}) makes {cls.__qualname__} a dataclass, which it is; remove "
+            "@dataclass, or the other @kind, below it",
         )
         own_code.note_file(cls, file)
         is_users = cls.has_code and not own_code.in_tree(cls)

@@ -282,10 +282,9 @@ def _train_missing(
 
 def _discard_remains(workspace: worker.Workspace) -> None:
     """Removes leases of dead processes, and checkpoints of runs that are done."""
-    with contextlib.suppress(OSError):  # A folder that is done may be read-only.
-        workspace.leases.clear()
-        done = workspace.reader.rows().keys()
-        workspace.checkpoints.discard(workspace.checkpoints.run_ids() & done)
+    workspace.leases.clear()
+    done = workspace.reader.rows().keys()
+    workspace.checkpoints.discard(workspace.checkpoints.run_ids() & done)
 
 
 def _describe_lost(reasons: Mapping[str, str], n_wanted: int) -> str:

@@ -172,10 +172,10 @@ def test_the_page_says_where_the_largest_set_is_the_best(table):
     log_n = np.log(table["vocab_size"].astype(float))
     more = 1 + table["n_examples"] / 1000 * (table["architecture"] == "mlp")
     said = design._tell_largest(table.assign(loss=log_n - (log_n - table["loss"]) * more))
-    assert said.startswith("The largest of its sets, of 5 or 7 bits a parameter, is ")
+    assert said.startswith("The largest set of a design, of 5 or 7 bits a parameter, is ")
     assert " 18 (MLP) and 18 (attention + MLP) of the 18 designs of equal frequencies" in said
     smaller = table[design.known_bits(table)["load"] < 5]
-    assert design._tell_largest(smaller).startswith("The largest of its sets, of 3.5 bits ")
+    assert design._tell_largest(smaller).startswith("The largest set of a design, of 3.5 ")
 
 
 def test_under_zipfs_law_one_size_of_set_counts(table):

@@ -230,8 +230,10 @@ class Odd(Module):
             raise AssertionError("too\nnarrow")
         if odd == "logarithm":
             x_D = jnp.log(-jnp.abs(x_D))
-        if odd == "random":
+        if "random" in odd:
             x_D += np.random.default_rng().standard_normal(x_D.shape)
+        if odd == "hidden random":
+            return 1e-6 * self.param("unembedding", nn.initializers.zeros, shape) @ x_D
         if odd == "pole":
             x_D += jnp.linalg.norm(self.param("zero", nn.initializers.zeros, (2,)))
         if odd == "endless":
@@ -273,7 +275,7 @@ ODDITIES = {
         odd: f"the parameter 'first' must be float32, got {FIRST[odd][2].dtype}; give self.param"
         for odd in ("complex", "bfloat16", "float16", "int", "bool")
     },
-    "slash": f"the parameter 'fir/st' must be an array, and it .* {NAMED}; nn.WeightNorm and nn.S",
+    "slash": f"the parameter 'fir/st' must be an array, and it .* {NAMED}; nn.WeightNorm names ",
     "space": f"the parameter 'fir st' must be an array, and it .* {NAMED}",
     "metadata": f"the parameter '__metadata__' must be an array, and it .* {NAMED}",
     "tuple": f"the parameter 'both/0' must be an array, and it .* {NAMED}",
@@ -282,7 +284,8 @@ ODDITIES = {
     "nan": "the parameter 'first' must start finite, got nan; fix its initializer",
     "infinite": "the parameter 'first' must start finite, got -inf; fix its initializer",
     "logarithm": "its outputs must be finite with initial weights, got nan; fix",
-    "random": "its outputs must follow from weights and tokens, got other ones each time",
+    "random": "its outputs must follow from weights and tokens, got others each time",
+    "hidden random": "its outputs must follow from weights and tokens, got others each time",
     "pole": "its gradient must be finite with initial weights, got nan; fix",
     "endless": "its module raises ValueError: Reverse-mode differentiation does not work for",
     "dropout": f'its module raises InvalidRngError: .*"dropout".* {_line("dropout")}: nothing but',

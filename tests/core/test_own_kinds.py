@@ -129,7 +129,7 @@ def test_a_kind_of_no_family_is_told_to_derive_from_one(own):
 
 
 def test_a_kind_that_is_a_dataclass_already_is_one_line():
-    with pytest.raises(UserError, match=r"a dataclass; remove @dataclass below it$"):
+    with pytest.raises(UserError, match=r"makes .*Mine a dataclass, which it is; remove @data"):
 
         @kind("mine")
         @dataclasses.dataclass(frozen=True)
