@@ -7,9 +7,10 @@ of an overfull set after 1,024 steps of the exact gradient stands for it in `boa
 `python -m memobench.experiments.board.shapes [FOLDER]` writes the chosen shapes into `chosen.csv`,
 from the published rows and from runs of `board/typical` and `board/peak` in the folder. What looks
 best on four label tables is often worse on more, so a shape that was measured as an entry counts
-with its measured bits. Another shape takes its place if its search found 2% more. Once both are
-measured, the one with more bits after all steps stands, at its best size of set if `board/peak` has
-both, and the other is listed in `passed.csv`.
+with its measured bits. Another shape takes its place if its search found 2% more than these after
+as many steps, and than the search of the one that stands. Once both are measured, the one with more
+bits after all steps stands, at its best size of set if `board/peak` has both, and the other is
+listed in `passed.csv`.
 
 Expected: shapes with few heads or neurons beside many dimensions, or the reverse, know less.
 
@@ -30,6 +31,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from memobench.board import capacity_summary, families, peak
@@ -114,8 +116,7 @@ def choose_shapes(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
             by = "at_peak" if has_peaks else "in_the_end"
             best: Any = max(own, key=lambda x: own[x][by], default=None)
             if best is not None:
-                as_searched = own[best]["as_searched"]
-                bar = (1 + EQUAL) * (known[best] if pd.isna(as_searched) else as_searched)
+                bar = (1 + EQUAL) * np.nanmax([known[best], own[best]["as_searched"]])
             if best is None or rest.max() > bar:
                 best = rest.idxmax()
             shape = dict(found.loc[tried[best], architecture_columns()])
