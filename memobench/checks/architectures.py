@@ -315,7 +315,6 @@ def _outputs(module: Module, task: Task) -> Iterator[str]:
     variables = _draw_first(module, task)
     params, rest = variables["params"], {k: v for k, v in variables.items() if k != "params"}
     given = rest, jax.tree.map(np.asarray, task.sample())
-
     # A function of its own for each, as JAX traces one function once.
     one, other = (
         jax.jit(lambda *x: _differentiate(module, task, *x)).lower(params, *given) for _ in range(2)

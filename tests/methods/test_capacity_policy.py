@@ -96,9 +96,8 @@ def test_the_weights_of_most_bits_are_kept(made):
         assert counted["bits"] >= np.max(row["rung_bits"]) - 1e-2
         best = row["best_bits"]
         # Rows hold some digits, which are all that is known of a few bits.
-        few = [{**x, name: 0.0702} for x, name in ((row, "best_bits"), (counted, "bits"))]
-        few[0] |= {"best_bits": 0.07, "bits": 0.07, "rung_bits": [[0.07]]}
-        verify.check_weights(from_cells(row), *few)
+        few = {**row, "best_bits": 0.07, "bits": 0.07, "rung_bits": [[0.07]]}
+        verify.check_weights(from_cells(row), few, {**counted, "bits": 0.0702})
         for edit, told in (
             ({"best_bits": 1.01 * best}, "but the weights that were kept have"),
             ({"bits": best + 1}, "must be the most of all models"),
