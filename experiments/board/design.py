@@ -460,18 +460,33 @@ class Effects(Drawing):
 
     def answer(self, table: pd.DataFrame) -> str:
         """See `Drawing`: attention over MLP in all designs, at the largest budget."""
-        return " ".join(sentences(split_budgets(ratios(table)))[-1:])
+        by_budget = split_budgets(ratios(table))
+        if not by_budget:
+            return ""
+        budget = max(by_budget)
+        every, wide, both = (effects(by_budget[budget], name).iloc[0] for name in COMPARED)
+        return (
+            f"At {budget:,} parameters, over {every['designs']} designs, attention alone holds "
+            f"{_interval(every)} times the bits of the MLP (mean over choices), with wide heads "
+            f"{_interval(wide)} times, attention + MLP {_interval(both)} times."
+        )
 
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the ratio in all designs, at each level, and by size of set."""
         all_ratios = ratios(table)
         by_budget = split_budgets(all_ratios)
-        found = ["## Over designs", *sentences(by_budget)]
+        found = ["## Over designs"]
         if n_lacking := known_bits(table).groupby(["budget", *CHOICES]).ngroups - len(all_ratios):
             found.append(f"{pluralize(n_lacking, 'design')} left out, of which runs are missing.")
+        if by_budget:
+            found += [
+                tabulate(by_budget),
+                "Ratios are means over choices, and the number of designs that count: where a "
+                "training failed a design does not. Spreads are of attention alone over the MLP.",
+            ]
         for budget, log_ratio in by_budget.items():
             found += [f"### {budget:,} parameters", tables.markdown(_format(log_ratio), {})]
-        if len(found) > 2:
+        if by_budget:
             found += [
                 "Ratios are means of logarithms over the levels of all choices (least squares, as "
                 "some designs lack), each family at its best size of set and learning rate, which "
@@ -483,6 +498,8 @@ class Effects(Drawing):
                 "choice have equal ratios. Under Zipf's law bits are weighted by how often each is "
                 f"asked, which grow with the set for ever: sets of {ZIPF_LOAD:g} bits of labels a "
                 "parameter count.",
+                "### Choices that matter",
+                _tell_choices(by_budget),
                 "### By size of set",
                 _tell_largest(table),
                 _tabulate("labels' bits / parameters", {f"{x:g}": ratios(table, x) for x in LOADS}),
@@ -512,26 +529,26 @@ def _level_name(row: Any) -> str:
     return f"{CHOICES.get(row.choice, row.choice)} {level}".strip()
 
 
-def sentences(by_budget: Mapping[int, pd.DataFrame]) -> list[str]:
-    """For each budget the ratio of attention alone to the MLP, and how it spreads over designs."""
-    found = []
+def tabulate(by_budget: Mapping[int, pd.DataFrame]) -> str:
+    """A Markdown table of the ratios over all designs, and how they spread: a row a budget."""
+    rows = []
     for budget, log_ratio in by_budget.items():
-        every, wide, both = (effects(log_ratio, name).iloc[0] for name in COMPARED)
         single = np.exp(log_ratio["attention alone"].dropna())
         total, noise, left = map(math.expm1, spread(log_ratio))
-        n_failed = len(log_ratio) - len(single)
-        also = "" if both["designs"] == len(single) else f" (over {both['designs']})"
-        found.append(
-            f"At {budget:,} parameters, over {len(single)} designs, attention alone holds "
-            f"{_interval(every)} times the bits of the MLP (mean over choices), and more in "
-            f"{(single > 1).sum()} of them; with wide heads {_interval(wide)} times, attention + "
-            f"MLP {_interval(both)} times{also}. Single ratios of attention alone are "
-            f"{single.min():.2f} to {single.max():.2f}. They spread by {total:.1%}, by label "
-            f"tables and initial weights alone {noise:.1%}: that leaves {left:.1%} for the design."
-            + f" In {pluralize(n_failed, 'more design')} a training failed; they do not count."
-            * (n_failed > 0)
+        over_mlp = {f"{name} / MLP": effects(log_ratio, name).iloc[0] for name in COMPARED}
+        of_sides = {**over_mlp, "attention + MLP / attention alone": _compare_sides(log_ratio)}
+        rows.append(
+            {"parameters": f"{budget:,}"}
+            | {name: f"{_interval(row)} in {row['designs']}" for name, row in of_sides.items()}
+            | {
+                "attention alone is ahead in": str((single > 1).sum()),
+                "its single ratios": f"{single.min():.2f} to {single.max():.2f}",
+                "spread": f"{total:.1%}",
+                "of label tables alone": f"{noise:.1%}",
+                "of designs": f"{left:.1%}",
+            }
         )
-    return found
+    return tables.markdown(pd.DataFrame(rows), {})
 
 
 def headline(table: pd.DataFrame) -> str:
@@ -567,15 +584,42 @@ def headline(table: pd.DataFrame) -> str:
 
 def _tell_lead(by_budget: Mapping[int, pd.DataFrame]) -> str:
     """At which budgets attention + MLP is ahead of attention alone; "" where at all of them."""
-    ahead = []
-    for budget, log_ratio in by_budget.items():
-        over = log_ratio.assign(over=log_ratio["attention + MLP"] - log_ratio["attention alone"])
-        if effects(over, "over")["ratio_low"].iloc[0] > 1:
-            ahead.append(f"{budget:,}")
+    ahead = [f"{n:,}" for n, of in by_budget.items() if _compare_sides(of)["ratio_low"] > 1]
     if len(ahead) == len(by_budget):
         return ""
     where = f"only at {enumerate_words(ahead)}" if ahead else "nowhere"
     return f", {where} above attention alone"
+
+
+def _compare_sides(log_ratio: pd.DataFrame) -> Any:
+    """Attention + MLP over attention alone in the designs of a budget, a row of `effects`."""
+    over = log_ratio["attention + MLP"] - log_ratio["attention alone"]
+    return effects(log_ratio.assign(over=over), "over").iloc[0]
+
+
+def _tell_choices(by_budget: Mapping[int, pd.DataFrame]) -> str:
+    """A sentence on how many choices matter among all, and a table of them."""
+    rows = [
+        {
+            "budget": f"{budget:,}",
+            "choice": CHOICES[str(choice)],
+            "of": f"{name} / MLP",
+            "ratios": ", ".join(f"{x.ratio:.2f} ({x.level})" for x in of.itertuples()),
+            "p": of["p_value"].iloc[0],
+        }
+        for name in COMPARED
+        for budget, log_ratio in by_budget.items()
+        for choice, of in effects(log_ratio, name).iloc[1:].groupby("choice", sort=False)
+    ]
+    matters = statistics.holm([row["p"] for row in rows])
+    shown = [
+        row | {"p": f"{row['p']:.2g}"} for row, is_so in zip(rows, matters, strict=True) if is_so
+    ]
+    said = (
+        f"Of {len(rows)} tests, of each choice at each budget, {len(shown)} find levels of "
+        "unequal ratios after Holm's correction for all of them."
+    )
+    return f"{said}\n\n{tables.markdown(pd.DataFrame(shown), {})}" if shown else said
 
 
 def _interval(row: Any) -> str:

@@ -24,6 +24,7 @@ from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import design, fresh, peak, shapes
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import papers
+from memobench.experiments.pages.robustness import read_peaks, tabulate_depths, tabulate_ways
 from memobench.report import answer, peak_answer, tables, verdicts
 from memobench.store.published import published
 
@@ -35,22 +36,18 @@ _USUAL = "bits per parameter after 1,024 steps"
 def _answer() -> str:
     """The answer at the best size of set, then on large sets and over other designs."""
     sentences = (
-        peak_answer.answer(_read_peaks()),
+        peak_answer.answer(read_peaks()),
         answer.compare_learned_sets(published("board/typical")),
         design.headline(published("board/design")),
     )
     return textwrap.fill(" ".join(sentences), 127, break_on_hyphens=False)
 
 
-def _read_peaks() -> pd.DataFrame:
-    return peak_answer.name_peaks(published("board/peak"))
-
-
 def _ratios() -> str:
     """Bits per parameter, and attention over MLP, at every budget with all forms."""
     compared = fresh.compare_forms(fresh.measure(published("board/fresh")))
     over_mlp = {budget: of_form[fresh.ATTENTION] for budget, of_form in compared.items()}
-    return peak_answer.tabulate(_read_peaks(), over_mlp)
+    return peak_answer.tabulate(read_peaks(), over_mlp)
 
 
 def _bought() -> str:
@@ -83,19 +80,18 @@ def _exposure() -> str:
     return tables.markdown(found, {})
 
 
-def _peaks() -> str:
-    """Attention over MLP at the best size of set of each, and certified bits over the peak."""
-    found = _read_peaks()
+def _count_certified() -> str:
+    """The bits of the best certified weights at each budget, and how far they pass the peak."""
     board = pd.read_csv(folders.published() / "leaderboard.csv")
-    typical = found.groupby("budget")["bits"].max()
+    typical = read_peaks().groupby("budget")["bits"].max()
     board = board[board["track"] == OPEN]
     known = board.groupby("budget")["certified_bits_per_parameter"].max()[typical.index]
-    certified = (
-        "At these budgets the best certified weights know "
-        f"{', '.join(f'{x:.2f}' for x in known)} bits per parameter, "
-        f"{', '.join(f'{x:+.2f}' for x in known - typical)} over the highest typical peak."
-    )
-    return "\n".join(f"- {line}" for line in [*peak.ratios(found), certified])
+    shown = {
+        "parameters": [f"{budget:,}" for budget in typical.index],
+        "certified bits per parameter": known.to_numpy(),
+        "over the highest typical peak": [f"{x:+.2f}" for x in known - typical],
+    }
+    return tables.markdown(pd.DataFrame(shown), {"certified bits per parameter": 2})
 
 
 def _effort() -> str:
@@ -128,10 +124,8 @@ def _best_of(values: Sequence[float], n: int) -> float:
 
 
 def _design() -> str:
-    """Attention over MLP over designs, and at each level of each choice."""
-    by_budget = design.split_budgets(design.ratios(published("board/design")))
-    found = [f"- {line}" for line in design.sentences(by_budget)]
-    return "\n".join(found)
+    """The ratios of sides to the MLP over designs, and how they spread."""
+    return design.tabulate(design.split_budgets(design.ratios(published("board/design"))))
 
 
 # Configurations that are quoted, each by its fastest row; what others write comes first.
@@ -175,14 +169,16 @@ _TITLES = {
 QUOTES: dict[str, Callable[[], str]] = {
     "answer": _answer,
     "bought": _bought,
+    "certified": _count_certified,
+    "depths": tabulate_depths,
     "design": _design,
     "effort": _effort,
-    "forms": lambda: peak.forms(_read_peaks()),
+    "forms": lambda: peak.forms(read_peaks()),
     "ratios": _ratios,
     "exposure": _exposure,
-    "peaks": _peaks,
     "shares": _shares,
     "speed": _speed,
+    "ways": tabulate_ways,
     "standing": lambda: textwrap.fill(
         verdicts.count_standing(verdicts.read(folders.published())), 127
     ),

@@ -111,6 +111,24 @@ def test_intervals_cover_the_ratio_and_equal_levels_are_rarely_told_apart():
     assert np.mean(rejected) <= 0.08
 
 
+def test_the_page_says_which_choices_matter():
+    """Layers do, for attention alone, beside noise that no two designs share."""
+    noise = {}
+
+    def of(run):
+        key = (run.task.vocab_size, run.task.context_length, run.task.zipf_exponent)
+        key += (run.method.steps, run.method.optimizer, run.architecture.n_layers)
+        drawn = noise.setdefault(key, np.random.default_rng(len(noise)).normal() / 50)
+        return known(run) * (math.exp(drawn) if run.architecture.side[0] == design.MLP else 1)
+
+    by_budget = design.split_budgets(design.ratios(make_rows(of)))
+    said, _, shown = design._tell_choices(by_budget).partition("\n\n")
+    assert said.startswith("Of 18 tests, of each choice at each budget, 2 find levels of unequal ")
+    _, _, narrow, wide = shown.split("\n")
+    assert narrow.startswith("| 512 | layers | attention alone / MLP | 1.1")
+    assert wide.startswith("| 512 | layers | attention alone, wide heads / MLP | 0.8")
+
+
 def test_a_label_table_does_not_choose_the_setting_in_which_it_counts():
     rows = pd.DataFrame(
         {"setting": setting, "task_seed": k, "bits_per_parameter": x}
@@ -132,9 +150,8 @@ def test_designs_in_which_a_training_failed_do_not_count(table):
     found = design.ratios(table.assign(loss=known_nothing))
     assert found[list(design.COMPARED)].isna().any(axis=1).sum() == 1
     assert design.effects(found, "attention alone")["designs"].iloc[0] == 35
-    (said,) = design.sentences(design.split_budgets(found))
-    assert "over 35 designs, attention alone holds 1.2" in said
-    assert said.endswith("In 1 more design a training failed; they do not count.")
+    shown = design.tabulate(design.split_budgets(found))
+    assert "| 512 | 1.20 [1.20, 1.20] in 35 | 0.88 [0.88, 0.88] in 35 | " in shown
 
 
 def test_designs_without_all_their_label_tables_do_not_count(table):

@@ -1,0 +1,146 @@
+"""The answer by every other way in which it was measured: tables that `quotes` writes."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+from memobench.board.capacity_summary import SIDES
+from memobench.experiments.board import design, fresh, longer
+from memobench.methods.thresholds import Estimate
+from memobench.report import peak_answer, tables
+from memobench.report.names import form_name
+from memobench.store.published import published
+
+_ATTENTION, _MLP, _BOTH = SIDES
+
+
+@functools.cache
+def read_peaks(name: str = "board/peak", preset: str | None = None) -> pd.DataFrame:
+    """The published peaks of an experiment, as `name_peaks` returns them."""
+    return peak_answer.name_peaks(published(name, preset))
+
+
+def tabulate_ways() -> str:
+    """A Markdown table of attention over MLP: a row for each way, a column for each budget."""
+    rows = [
+        {"bits over the MLP's": side, "measured": way} | of(side)
+        for side in (_ATTENTION, _BOTH)
+        for way, of in _WAYS.items()
+    ]
+    shown = pd.DataFrame(rows).rename(columns=lambda x: f"{x:,}" if isinstance(x, int) else x)
+    return tables.markdown(shown.fillna("–"), {})
+
+
+def tabulate_depths() -> str:
+    """A Markdown table of the most bits per parameter of each side, in one layer and in two."""
+    measured = [read_peaks(name) for name in ("board/peak", "board/depth")]
+    found = pd.concat(measured).query("side != ''").sort_values("bits")
+    best = found.groupby(["budget", "side", "n_layers"]).tail(1)
+    rows: list[Any] = best.to_dict("records")
+    bits = {
+        (row["budget"], row["side"], row["n_layers"]): _show(peak_answer.estimate(row))
+        for row in rows
+    }
+    shown = [
+        {"parameters": f"{budget:,}"}
+        | {
+            f"{side}, {layers}": bits.get((budget, side, n), "–")
+            for side in (_ATTENTION, _MLP, _BOTH)
+            for n, layers in ((1, "one layer"), (2, "two"))
+        }
+        for budget in sorted({budget for budget, _, _ in bits})
+    ]
+    return tables.markdown(pd.DataFrame(shown), {})
+
+
+def _compare(name: str, preset: str | None = None) -> Callable[[str], dict[int, str]]:
+    """A side over the MLP at their peaks in an experiment, each by its best form."""
+
+    def compare(side: str) -> dict[int, str]:
+        best = peak_answer.find_best(read_peaks(name, preset))
+        return {n: _show(peak_answer.compare(of_n[side], of_n[_MLP])) for n, of_n in best.items()}
+
+    return compare
+
+
+def _show(found: Estimate) -> str:
+    return tables.interval(*found, digits=2)
+
+
+def _compare_wide(side: str) -> dict[int, str]:
+    found = read_peaks()
+    wide = found[found["name"] == form_name(side, "full")].set_index("budget")
+    best = peak_answer.find_best(found)
+    return {n: _show(peak_answer.compare(wide.loc[n], best[n][_MLP])) for n in best}
+
+
+def _compare_finalists(side: str) -> dict[int, str]:
+    """Without intervals: the best of several looks better than it is."""
+    return _compare_most(read_peaks("board/finalists"), "bits", side)
+
+
+def _compare_overfull(side: str) -> dict[int, str]:
+    return _compare_most(read_peaks(), "of_budget", side)
+
+
+def _compare_most(found: pd.DataFrame, column: str, side: str) -> dict[int, str]:
+    most = found.groupby(["budget", "side"])[column].max().unstack()
+    over: dict[Any, float] = (most[side] / most[_MLP]).dropna().to_dict()
+    return {n: f"{x:.2f}" for n, x in over.items()}
+
+
+def _compare_at_edges(side: str) -> dict[int, str]:
+    best = peak_answer.find_best(read_peaks())
+    mlps = read_peaks("board/edges").query("side == @_MLP").sort_values("bits")
+    of_budget: dict[int, Any] = {n: mlps[mlps["budget"] == n] for n in set(mlps["budget"])}
+    return {n: _show(peak_answer.compare(best[n][side], x.iloc[-1])) for n, x in of_budget.items()}
+
+
+def _compare_fresh(side: str) -> dict[int, str]:
+    return {n: _show(of[side]) for n, of in _compare_forms().items()}
+
+
+@functools.cache
+def _compare_forms() -> dict[int, dict[str, Estimate]]:
+    return fresh.compare_forms(fresh.measure(published("board/fresh")))
+
+
+def _compare_designs(side: str) -> dict[int, str]:
+    rows: dict[int, Any] = {n: design.effects(of, side).iloc[0] for n, of in _ratios().items()}
+    columns = ("ratio", "ratio_low", "ratio_high")
+    return {n: _show(Estimate(*(row[x] for x in columns))) for n, row in rows.items()}
+
+
+@functools.cache
+def _ratios() -> dict[int, pd.DataFrame]:
+    return design.split_budgets(design.ratios(published("board/design")))
+
+
+def _compare_longer(side: str) -> dict[int, str]:
+    changes = _changes()
+    steps = f"{longer.steps_of(changes)[-1]:,} steps"
+    rows = longer.summarize(changes)
+    rows = rows[rows[""] == f"{side} / MLP"]
+    return {int(n.replace(",", "")): x for n, x in zip(rows["budget"], rows[steps], strict=True)}
+
+
+@functools.cache
+def _changes() -> pd.DataFrame:
+    return longer.changes(published("board/longer"))
+
+
+# What differs from the board, and how a side is compared with the MLP by it.
+_WAYS: dict[str, Callable[[str], dict[int, str]]] = {
+    "the board": _compare("board/peak"),
+    "other label tables": _compare_fresh,
+    "sizes of set half as far apart": _compare("board/steps", "quick"),
+    "16,384 steps": _compare("board/steps", "full"),
+    "the MLP's rates up to 0.14": _compare_at_edges,
+    "best of eight shapes": _compare_finalists,
+    "36 other designs": _compare_designs,
+    "12 of them, 16,384 steps": _compare_longer,
+    "sets as large as the parameters": _compare_overfull,
+    "heads as wide as the model": _compare_wide,
+}
