@@ -13,6 +13,7 @@ import pathlib
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -128,6 +129,20 @@ def _design() -> str:
     return design.tabulate(design.split_budgets(design.ratios(published("board/design"))))
 
 
+def _lengths() -> str:
+    """The share of examples that is known by context length, at the size of Mahdavi et al."""
+    rows = []
+    for kind in ("classification", "regression"):
+        runs = published(f"mahdavi2024/{kind}-context", "trend")
+        for contexts, of_set in runs.groupby("contexts"):
+            known: dict[Any, float] = of_set.groupby("context_length")["accuracy"].mean().to_dict()
+            row = {"": kind, "contexts": contexts, "examples": f"{of_set['n_examples'].max():,}"}
+            rows.append(row | {f"n = {n}": f"{known[n]:.3f}" for n in sorted(known)})
+    # The longest row has all lengths in their order.
+    found = pd.DataFrame(rows, columns=[*max(rows, key=len)])
+    return tables.markdown(found.fillna("–"), {})
+
+
 # Configurations that are quoted, each by its fastest row; what others write comes first.
 _OTHERS = {
     "PyTorch, eager, one model after another": r"^PyTorch, ",
@@ -183,6 +198,7 @@ QUOTES: dict[str, Callable[[], str]] = {
         verdicts.count_standing(verdicts.read(folders.published())), 127
     ),
     "dana2025-commands": functools.partial(papers.commands, "dana2025"),
+    "mahdavi2024-lengths": _lengths,
     "mahdavi2024-commands": functools.partial(papers.commands, "mahdavi2024"),
     **{paper: functools.partial(papers.summarize, paper) for paper in papers.PAPERS},
 }
