@@ -467,8 +467,8 @@ class Effects(Drawing):
         every, wide, both = (effects(by_budget[budget], name).iloc[0] for name in COMPARED)
         return (
             f"At {budget:,} parameters, over {every['designs']} designs, attention alone holds "
-            f"{_interval(every)} times the bits of the MLP (mean over choices), with wide heads "
-            f"{_interval(wide)} times, attention + MLP {_interval(both)} times."
+            f"{format_ratio(every)} times the bits of the MLP (mean over choices), with wide heads "
+            f"{format_ratio(wide)} times, attention + MLP {format_ratio(both)} times."
         )
 
     def sections(self, table: pd.DataFrame) -> list[str]:
@@ -481,8 +481,10 @@ class Effects(Drawing):
         if by_budget:
             found += [
                 tabulate(by_budget),
-                "Ratios are means over choices, and the number of designs that count: where a "
-                "training failed a design does not. Spreads are of attention alone over the MLP.",
+                "Ratios are means over choices, and in how many designs: where a training failed a "
+                "design does not count. The spread (standard deviation over designs) is of "
+                "attention alone over the MLP; by chance is what label tables and initial weights "
+                "alone would make it, and squares add up.",
             ]
         for budget, log_ratio in by_budget.items():
             found += [f"### {budget:,} parameters", tables.markdown(_format(log_ratio), {})]
@@ -539,13 +541,13 @@ def tabulate(by_budget: Mapping[int, pd.DataFrame]) -> str:
         of_sides = {**over_mlp, "attention + MLP / attention alone": _compare_sides(log_ratio)}
         rows.append(
             {"parameters": f"{budget:,}"}
-            | {name: f"{_interval(row)} in {row['designs']}" for name, row in of_sides.items()}
+            | {name: f"{format_ratio(row)} in {row['designs']}" for name, row in of_sides.items()}
             | {
-                "attention alone is ahead in": str((single > 1).sum()),
-                "its single ratios": f"{single.min():.2f} to {single.max():.2f}",
+                "attention alone is ahead in": f"{(single > 1).sum()} of {len(single)}",
+                "lowest to highest": f"{single.min():.2f} to {single.max():.2f}",
                 "spread": f"{total:.1%}",
-                "of label tables alone": f"{noise:.1%}",
-                "of designs": f"{left:.1%}",
+                "by chance": f"{noise:.1%}",
+                "left for designs": f"{left:.1%}",
             }
         )
     return tables.markdown(pd.DataFrame(rows), {})
@@ -588,7 +590,7 @@ def _tell_lead(by_budget: Mapping[int, pd.DataFrame]) -> str:
     if len(ahead) == len(by_budget):
         return ""
     where = f"only at {enumerate_words(ahead)}" if ahead else "nowhere"
-    return f", {where} above attention alone"
+    return f", above it {where}"
 
 
 def _compare_sides(log_ratio: pd.DataFrame) -> Any:
@@ -616,13 +618,14 @@ def _tell_choices(by_budget: Mapping[int, pd.DataFrame]) -> str:
         row | {"p": f"{row['p']:.2g}"} for row, is_so in zip(rows, matters, strict=True) if is_so
     ]
     said = (
-        f"Of {len(rows)} tests, of each choice at each budget, {len(shown)} find levels of "
-        "unequal ratios after Holm's correction for all of them."
+        f"Of {len(rows)} tests ({len(CHOICES)} choices, {pluralize(len(by_budget), 'budget')}, "
+        f"{len(COMPARED)} ratios) {len(shown)} find unequal levels after Holm's correction for all."
     )
     return f"{said}\n\n{tables.markdown(pd.DataFrame(shown), {})}" if shown else said
 
 
-def _interval(row: Any) -> str:
+def format_ratio(row: Any) -> str:
+    """The ratio of a row of `effects`, with its interval."""
     return tables.interval(row["ratio"], row["ratio_low"], row["ratio_high"], digits=2)
 
 
@@ -631,7 +634,7 @@ def _format(log_ratio: pd.DataFrame) -> pd.DataFrame:
     rows = found["attention alone"]
     shown = {"": [_level_name(x) for x in rows.itertuples()], "designs": rows["designs"]}
     for name, of in found.items():
-        shown[f"{name} / MLP"] = [_interval(row) for row in of.to_dict("records")]
+        shown[f"{name} / MLP"] = [format_ratio(row) for row in of.to_dict("records")]
         p_values = of["p_value"]
         shown[f"p, {name}"] = ["" if pd.isna(p) else f"{p:.2g}" for p in p_values]
     return pd.DataFrame(shown)
@@ -642,7 +645,7 @@ def _tabulate(name: str, parts: Mapping[str, pd.DataFrame]) -> str:
     rows = [
         {"n": budget, "budget": f"{budget:,}", name: part}
         | {"designs (attention alone)": int(log_ratio["attention alone"].count())}
-        | {f"{x} / MLP": _interval(effects(log_ratio, x).iloc[0]) for x in COMPARED}
+        | {f"{x} / MLP": format_ratio(effects(log_ratio, x).iloc[0]) for x in COMPARED}
         for part, of_part in parts.items()
         for budget, log_ratio in split_budgets(of_part).items()
     ]

@@ -23,6 +23,7 @@ from memobench.analysis.seeds import half_width
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
 from memobench.experiments.board import design
+from memobench.methods.thresholds import Estimate
 from memobench.report import tables
 from memobench.report.drawing import subplots
 from memobench.report.style import styles_of
@@ -98,11 +99,14 @@ def summarize(found: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _interval(log_D: pd.Series) -> str:
-    """A geometric mean with Student's interval over designs."""
+def estimate(log_D: pd.Series) -> Estimate:
+    """The geometric mean with Student's interval over designs."""
     middle, half = log_D.mean(), half_width(log_D)
-    low, high = math.exp(middle - half), math.exp(middle + half)
-    return tables.interval(math.exp(middle), low, high, digits=2)
+    return Estimate(*map(math.exp, (middle, middle - half, middle + half)))
+
+
+def _interval(log_D: pd.Series) -> str:
+    return tables.interval(*estimate(log_D), digits=2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

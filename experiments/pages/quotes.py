@@ -25,7 +25,13 @@ from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import design, fresh, peak, shapes
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import papers
-from memobench.experiments.pages.robustness import read_peaks, tabulate_depths, tabulate_ways
+from memobench.experiments.pages.robustness import (
+    read_designs,
+    read_fresh,
+    read_peaks,
+    tabulate_depths,
+    tabulate_ways,
+)
 from memobench.report import answer, peak_answer, tables, verdicts
 from memobench.store.published import published
 
@@ -35,19 +41,16 @@ _USUAL = "bits per parameter after 1,024 steps"
 
 
 def _answer() -> str:
-    """The answer at the best size of set, then on large sets and over other designs."""
-    sentences = (
-        peak_answer.answer(read_peaks()),
-        answer.compare_learned_sets(published("board/typical")),
-        design.headline(published("board/design")),
-    )
-    return textwrap.fill(" ".join(sentences), 127, break_on_hyphens=False)
+    """The answer at the best size of set, and of sets that are learned and other designs."""
+    learned = answer.compare_learned_sets(published("board/typical"))
+    others = f"{learned} {design.headline(published('board/design'))}"
+    said = (peak_answer.answer(read_peaks()), others)
+    return "\n\n".join(textwrap.fill(x, 127, break_on_hyphens=False) for x in said)
 
 
 def _ratios() -> str:
     """Bits per parameter, and attention over MLP, at every budget with all forms."""
-    compared = fresh.compare_forms(fresh.measure(published("board/fresh")))
-    over_mlp = {budget: of_form[fresh.ATTENTION] for budget, of_form in compared.items()}
+    over_mlp = {budget: of_form[fresh.ATTENTION] for budget, of_form in read_fresh().items()}
     return peak_answer.tabulate(read_peaks(), over_mlp)
 
 
@@ -126,7 +129,7 @@ def _best_of(values: Sequence[float], n: int) -> float:
 
 def _design() -> str:
     """The ratios of sides to the MLP over designs, and how they spread."""
-    return design.tabulate(design.split_budgets(design.ratios(published("board/design"))))
+    return design.tabulate(read_designs())
 
 
 def _lengths() -> str:

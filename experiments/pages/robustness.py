@@ -22,6 +22,18 @@ def read_peaks(name: str = "board/peak", preset: str | None = None) -> pd.DataFr
     return peak_answer.name_peaks(published(name, preset))
 
 
+@functools.cache
+def read_fresh() -> dict[int, dict[str, Estimate]]:
+    """The ratios of forms to the MLP on fresh label tables at each budget."""
+    return fresh.compare_forms(fresh.measure(published("board/fresh")))
+
+
+@functools.cache
+def read_designs() -> dict[int, pd.DataFrame]:
+    """The ratios of every design at each budget."""
+    return design.split_budgets(design.ratios(published("board/design")))
+
+
 def tabulate_ways() -> str:
     """A Markdown table of attention over MLP: a row for each way, a column for each budget."""
     rows = [
@@ -70,64 +82,57 @@ def _show(found: Estimate) -> str:
 
 
 def _compare_wide(side: str) -> dict[int, str]:
-    found = read_peaks()
-    wide = found[found["name"] == form_name(side, "full")].set_index("budget")
+    found, name = read_peaks().sort_values("bits"), form_name(side, "full")
+    wide: dict[int, Any] = {x["budget"]: x for x in found[found["name"] == name].to_dict("records")}
     best = peak_answer.find_best(found)
-    return {n: _show(peak_answer.compare(wide.loc[n], best[n][_MLP])) for n in best}
+    return {n: _show(peak_answer.compare(wide[n], of[_MLP])) for n, of in best.items()}
 
 
 def _compare_finalists(side: str) -> dict[int, str]:
     """Without intervals: the best of several looks better than it is."""
-    return _compare_most(read_peaks("board/finalists"), "bits", side)
+    most = read_peaks("board/finalists").groupby(["budget", "side"])["bits"].max().unstack()
+    over: dict[Any, float] = (most[side] / most[_MLP]).to_dict()
+    return {n: f"{x:.2f}" for n, x in over.items()}
 
 
 def _compare_overfull(side: str) -> dict[int, str]:
-    return _compare_most(read_peaks(), "of_budget", side)
-
-
-def _compare_most(found: pd.DataFrame, column: str, side: str) -> dict[int, str]:
-    most = found.groupby(["budget", "side"])[column].max().unstack()
-    over: dict[Any, float] = (most[side] / most[_MLP]).dropna().to_dict()
-    return {n: f"{x:.2f}" for n, x in over.items()}
+    found = read_peaks()
+    return {
+        n: f"{peak_answer.overfull_ratio(found, n, side):.2f}" for n in peak_answer.find_best(found)
+    }
 
 
 def _compare_at_edges(side: str) -> dict[int, str]:
     best = peak_answer.find_best(read_peaks())
     mlps = read_peaks("board/edges").query("side == @_MLP").sort_values("bits")
-    of_budget: dict[int, Any] = {n: mlps[mlps["budget"] == n] for n in set(mlps["budget"])}
-    return {n: _show(peak_answer.compare(best[n][side], x.iloc[-1])) for n, x in of_budget.items()}
+    of_budget: dict[int, Any] = {x["budget"]: x for x in mlps.to_dict("records")}
+    return {n: _show(peak_answer.compare(best[n][side], x)) for n, x in of_budget.items()}
 
 
 def _compare_fresh(side: str) -> dict[int, str]:
-    return {n: _show(of[side]) for n, of in _compare_forms().items()}
-
-
-@functools.cache
-def _compare_forms() -> dict[int, dict[str, Estimate]]:
-    return fresh.compare_forms(fresh.measure(published("board/fresh")))
+    return {n: _show(of[side]) for n, of in read_fresh().items()}
 
 
 def _compare_designs(side: str) -> dict[int, str]:
-    rows: dict[int, Any] = {n: design.effects(of, side).iloc[0] for n, of in _ratios().items()}
-    columns = ("ratio", "ratio_low", "ratio_high")
-    return {n: _show(Estimate(*(row[x] for x in columns))) for n, row in rows.items()}
+    rows = {n: design.effects(of, side).iloc[0] for n, of in read_designs().items()}
+    return {n: design.format_ratio(row) for n, row in rows.items()}
+
+
+def _compare_longer(place: int) -> Callable[[str], dict[int, str]]:
+    """A side over the MLP after one of the numbers of steps, the least first."""
+
+    def compare(side: str) -> dict[int, str]:
+        changes = _read_changes()
+        steps = longer.steps_of(changes)[place]
+        of_side = changes[changes["name"] == f"{side} / MLP"]
+        by_budget: Any = of_side.groupby("budget")[steps]
+        return {n: f"{_show(longer.estimate(of))} in {len(of)}" for n, of in by_budget}
+
+    return compare
 
 
 @functools.cache
-def _ratios() -> dict[int, pd.DataFrame]:
-    return design.split_budgets(design.ratios(published("board/design")))
-
-
-def _compare_longer(side: str) -> dict[int, str]:
-    changes = _changes()
-    steps = f"{longer.steps_of(changes)[-1]:,} steps"
-    rows = longer.summarize(changes)
-    rows = rows[rows[""] == f"{side} / MLP"]
-    return {int(n.replace(",", "")): x for n, x in zip(rows["budget"], rows[steps], strict=True)}
-
-
-@functools.cache
-def _changes() -> pd.DataFrame:
+def _read_changes() -> pd.DataFrame:
     return longer.changes(published("board/longer"))
 
 
@@ -135,12 +140,13 @@ def _changes() -> pd.DataFrame:
 _WAYS: dict[str, Callable[[str], dict[int, str]]] = {
     "the board": _compare("board/peak"),
     "other label tables": _compare_fresh,
-    "sizes of set half as far apart": _compare("board/steps", "quick"),
-    "16,384 steps": _compare("board/steps", "full"),
-    "the MLP's rates up to 0.14": _compare_at_edges,
-    "best of eight shapes": _compare_finalists,
+    "narrow heads, sizes of set half as far apart": _compare("board/steps", "quick"),
+    "these sets, 16,384 steps": _compare("board/steps", "full"),
+    "the MLP at rates of 0.07 to 0.14": _compare_at_edges,
+    "the best of eight shapes": _compare_finalists,
     "36 other designs": _compare_designs,
-    "12 of them, 16,384 steps": _compare_longer,
+    "those of them of 4,096 steps": _compare_longer(0),
+    "these designs, 16,384 steps": _compare_longer(-1),
     "sets as large as the parameters": _compare_overfull,
-    "heads as wide as the model": _compare_wide,
+    "heads of the side as wide as the model": _compare_wide,
 }

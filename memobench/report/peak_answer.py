@@ -109,24 +109,25 @@ def answer(found: pd.DataFrame) -> str:
     order = _in_brackets(*_tell_exceptions(best, first, others))
     name = NAMES[first]
     return (
-        f"{'In one layer attention' if is_one else 'Attention'} alone, {form}, knows {over} times "
-        f"the bits of an MLP as large{notes}, with wide heads {wide}, "
-        f"{name_budgets([*best])}, at best set sizes, after {last[_MLP]['steps']:,} full-batch "
-        f"Adam steps. {name[0].upper()}{name[1:]} knows most: {bits} bits per parameter{order}."
+        f"Attention alone, {form}, knows {over} times the bits of an MLP as large{notes}, "
+        f"with wide heads {wide}. {name[0].upper()}{name[1:]} knows most: {bits} bits per "
+        f"parameter{order}. {'All in one layer, ' if is_one else 'That is '}{name_budgets([*best])}, at best "
+        f"set sizes, after {last[_MLP]['steps']:,} full-batch Adam steps."
     )
 
 
-def overfull_ratio(found: pd.DataFrame, budget: int) -> float:
-    """Attention alone over MLP in bits of a set as large as the budget, each by its best form.
+def overfull_ratio(found: pd.DataFrame, budget: int, side: str = _ATTENTION) -> float:
+    """A side over the MLP in bits of a set as large as the budget, each by its best form.
 
     NaN where no such set was measured.
 
     Args:
       found: as `name_peaks` returns it.
       budget: one that has both.
+      side: that of attention alone, by default.
     """
     bits = found[found["budget"] == budget].groupby("side")["of_budget"].max()
-    return float(bits[_ATTENTION] / bits[_MLP])
+    return float(bits[side] / bits[_MLP])
 
 
 def has_answer(found: pd.DataFrame) -> bool:

@@ -123,7 +123,7 @@ def test_the_page_says_which_choices_matter():
 
     by_budget = design.split_budgets(design.ratios(make_rows(of)))
     said, _, shown = design._tell_choices(by_budget).partition("\n\n")
-    assert said.startswith("Of 18 tests, of each choice at each budget, 2 find levels of unequal ")
+    assert said.startswith("Of 18 tests (6 choices, 1 budget, 3 ratios) 2 find unequal ")
     _, _, narrow, wide = shown.split("\n")
     assert narrow.startswith("| 512 | layers | attention alone / MLP | 1.1")
     assert wide.startswith("| 512 | layers | attention alone, wide heads / MLP | 0.8")
@@ -243,7 +243,7 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
         "In 36 other designs at 512 attention alone averages 1.20 times the MLP's bits (other "
     )
     assert " widths 1.20), singly 1.10 to 1.32 (spread 10%, by chance 0%), attention + " in said
-    assert said.endswith(", nowhere above attention alone.")
+    assert said.endswith(", above it nowhere.")
     ahead = design.headline(make_rows(lambda run: known(run) * (1.5 if is_both(run) else 1)))
     assert "above" not in ahead
     *_, by_load, _, _, by_width, _, _, by_tables, _, _, single = experiment.figure.sections(table)
