@@ -111,8 +111,9 @@ def answer(found: pd.DataFrame) -> str:
     return (
         f"Attention alone, {form}, knows {over} times the bits of an MLP as large{notes}, "
         f"with wide heads {wide}. {name[0].upper()}{name[1:]} knows most: {bits} bits per "
-        f"parameter{order}. {'All in one layer, ' if is_one else 'That is '}{name_budgets([*best])}, at best "
-        f"set sizes, after {last[_MLP]['steps']:,} full-batch Adam steps."
+        f"parameter{order}. {'All in one layer, ' if is_one else 'That is '}"
+        f"{name_budgets([*best])}, at best set sizes, after {last[_MLP]['steps']:,} "
+        "full-batch Adam steps."
     )
 
 
