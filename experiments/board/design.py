@@ -51,8 +51,6 @@ VOCAB_SIZES = {512: (24, 32, 48), 1024: (32, 48, 64), 2048: (48, 64, 96)}
 OPTIMIZERS: dict[str, Optimizer] = {"Adam": Adam(), "Muon": Muon()}
 # Bits of a set's labels over parameters: most is known of sets somewhat larger than the capacity.
 LOADS = (1.75, 2.5, 3.5, 5.0, 7.0)
-# The largest of them that is trained at each budget.
-LARGEST = {512: 7.0, 1024: 7.0, 2048: 5.0}
 # Bits that are weighted by how often each is asked grow with the set however large it is: under
 # Zipf's law sets of one size count, and no larger ones are tried.
 ZIPF_LOAD = 3.5
@@ -88,7 +86,7 @@ class Design:
     @property
     def loads(self) -> tuple[float, ...]:
         """The sizes of sets that are tried, as LOADS; none has more than all contexts."""
-        most = ZIPF_LOAD if self.zipf_exponent else LARGEST[self.budget]
+        most = ZIPF_LOAD if self.zipf_exponent else max(LOADS)
         n_contexts = self.vocab_size**self.context_length
         return tuple(x for x in LOADS if x <= most and self.n_sequences(x) <= n_contexts)
 
