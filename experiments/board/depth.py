@@ -1,12 +1,15 @@
-"""board/depth: attention with narrow heads, alone and beside an MLP, and the MLP, in two layers.
+"""board/depth: attention alone, MLP, and both in two layers, with narrow heads.
 
-Shapes of the board with narrow heads have one layer. By its rates two layers of the MLP train to
-more bits than one or to far fewer, from label table to label table. Narrow heads, and neurons
-beside them, are those of the board, half of them in each layer; of attention + MLP at 4,096
-parameters also those that it had before, which know less in one layer and more in two.
+Shapes of the board with narrow heads have one layer, those of two have wide heads. Here narrow
+heads and neurons are those of the board, half of them in each layer; up to 2,048 parameters they
+learn all sets, at all rates and with all label tables, of the board. Above, by its rates two layers
+of the MLP train to more bits than one or to far fewer, from label table to label table: rates and
+sets are others, the MLP has a wide head, too, and attention + MLP at 4,096 parameters also the
+shape that it had before, which knows less in one layer and more in two.
 
-Expected: the MLP gains by the second layer, attention alone does not. (The MLP does at 8,192
-parameters, with neurons attention does at 4,096; trainings of attention alone scatter.)
+Expected: the MLP gains by the second layer, attention alone does not. (Up to 1,024 parameters all
+know less. At 8,192 the MLP may gain, at 4,096 attention does with neurons; above 2,048 trainings of
+attention alone and of the MLP scatter.)
 
     memobench run board/depth
     memobench report board/depth
@@ -16,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from memobench.board import capacity_summary, peak
+from memobench.board import table as board
 from memobench.core.architecture import Architecture
 from memobench.core.run import Run
 from memobench.experiment import Experiment
@@ -25,12 +29,13 @@ from memobench.experiments.board.peak import Peaks
 from memobench.models import transformer
 
 ATTENTION, MLP, BOTH = capacity_summary.SIDES
-BUDGETS = (4096, 8192)
+# Budgets of the board's grid, and of the rates and sizes below.
+SMALL, LARGE = (256, 512, 1024, 2048), (4096, 8192)
 # Factors of the learning rate. Trainings of the MLP scatter at all of them at 4,096 parameters.
 FACTORS: dict[str, dict[int, tuple[float, ...]]] = {
-    ATTENTION: dict.fromkeys(BUDGETS, (1.0, 2.0, 5.0)),
+    ATTENTION: dict.fromkeys(LARGE, (1.0, 2.0, 5.0)),
     MLP: {4096: (3.0, 4.0, 5.5, 7.5), 8192: (4.0, 5.5, 7.5)},
-    BOTH: dict.fromkeys(BUDGETS, (2.0, 4.0, 8.0)),
+    BOTH: dict.fromkeys(LARGE, (2.0, 4.0, 8.0)),
 }
 # The shape of attention + MLP that the board had before.
 FORMER = {
@@ -45,24 +50,40 @@ SHARES = {
 
 
 def deep_shapes(budget: int) -> Iterator[Architecture]:
-    """Attention with narrow heads, alone and beside an MLP, and the MLP, in two layers."""
+    """Each side with narrow heads in two layers; of large budgets an MLP with a wide head, too."""
     former = [FORMER[budget]] if budget in FORMER else []
     for shape in [*shapes.standard(budget, "narrow"), *former]:
-        of: Any = shape
-        if shape.side[0] == ATTENTION:
-            yield shape.replace(n_layers=2, n_heads=of.n_heads // 2)
-        elif shape.side[0] == BOTH:
-            yield shape.replace(n_layers=2, n_heads=of.n_heads // 2, d_mlp=of.d_mlp // 2)
-    yield from (of for of in shapes.standard(budget) if of.family == "MLP, 2 layers")
+        yield _halve(shape)
+    if budget in LARGE:
+        yield from (of for of in shapes.standard(budget) if of.family == "MLP, 2 layers")
+
+
+def _halve(shape: Architecture) -> Architecture:
+    """The shape with half of its heads and neurons in each of two layers.
+
+    A single head cannot be halved: each layer has one, and the neurons have less.
+    """
+    of: Any = shape
+    sizes = {"n_layers": 2, "n_heads": max(1, of.n_heads // 2)}
+    if shape.side[0] == BOTH:
+        sizes["d_mlp"] = of.d_mlp // 2
+    elif shape.side[0] == MLP:
+        # Parameters of a head, over those of a neuron.
+        head = 4 * of.d_model * of.d_head / (2 * of.d_model + 1)
+        sizes["d_mlp"] = round((of.d_mlp - head) / 2)
+    return shape.replace(**sizes)
 
 
 def runs() -> Iterator[Run]:
     """Two layers of each at every budget."""
-    for budget in BUDGETS:
+    for budget in (*SMALL, *LARGE):
         for shape in deep_shapes(budget):
-            side, _ = shape.side
-            factors, shares = FACTORS[side][budget], SHARES[side]
-            yield run_with(shape, budget, factors, shares, peak.LEAST_TABLES)
+            if budget in SMALL:
+                yield board.run(shape, budget)
+            else:
+                side, _ = shape.side
+                factors, shares = FACTORS[side][budget], SHARES[side]
+                yield run_with(shape, budget, factors, shares, peak.LEAST_TABLES)
 
 
 EXPERIMENT = Experiment(
