@@ -8,8 +8,8 @@ sets are others, the MLP has a wide head, too, and attention + MLP at 4,096 para
 shape that it had before, which knows less in one layer and more in two.
 
 Expected: the MLP gains by the second layer, attention alone does not. (Up to 1,024 parameters all
-know less. At 8,192 the MLP may gain, at 4,096 attention does with neurons; above 2,048 trainings of
-attention alone and of the MLP scatter.)
+know less. At 8,192 the MLP may gain, at 4,096 attention + MLP does in one shape; above 2,048
+trainings of attention alone and of the MLP scatter.)
 
     memobench run board/depth
     memobench report board/depth

@@ -50,8 +50,6 @@ EXPERIMENTS = (
         QUICK,
         Sets(random=range(20_000, 60_001, 10_000), shared=range(6_000, 18_001, 4_000)),
         trend={"random": (20_000, common.SEEDS), "shared": (6_000, common.SEEDS)},
-        # With random contexts these alone are measured, the others take hours of two cores.
-        lengths=common.TREND_LENGTHS | {"random": (1, 30, 60)},
     ),
     Experiment(
         name="mahdavi2024/classification-head-dimension",

@@ -226,9 +226,8 @@ def against_length(
     quick: Sets,
     full: Sets,
     trend: Mapping[str, tuple[int, int]],
-    lengths: Mapping[str, Sequence[int]] = TREND_LENGTHS,
 ) -> Experiment:
-    """The sweep over the length of the context, as `against_heads`; `trend` has these lengths."""
+    """The sweep over the length of the context, as `against_heads`."""
     small = [task for n in QUICK_LENGTHS for task in quick.make_tasks(small_task, n)]
     large = [task for n in SIZES for task in full.make_tasks(paper_task, n)]
     return Experiment(
@@ -240,7 +239,7 @@ def against_length(
         | at_full_size(
             full_runs(large, [paper_model(20)]),
             lambda run: run.task.context_length,
-            lengths,
+            TREND_LENGTHS,
             trend,
         ),
         of_full="d = 16, H = 4 and hundreds of examples in place of d = 64, H = 20 and thousands; "

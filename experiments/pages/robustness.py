@@ -35,7 +35,7 @@ def read_designs() -> dict[int, pd.DataFrame]:
 
 
 def tabulate_ways() -> str:
-    """A Markdown table of attention over MLP: a row for each way, a column for each budget."""
+    """A Markdown table of each side over the MLP: a row for each way, a column for each budget."""
     rows = [
         {"bits over the MLP's": side, "measured": way} | of(side)
         for side in (_ATTENTION, _BOTH)

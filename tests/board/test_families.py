@@ -10,7 +10,7 @@ from memobench.board import peak as peaks
 from memobench.board import table as board
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
-from memobench.experiments.board import finalists, peak, shapes
+from memobench.experiments.board import depth, finalists, peak, shapes
 from memobench.experiments.board import typical as board_typical
 from memobench.models.product_key_memory import ProductKeyMemory
 from memobench.store import results
@@ -29,6 +29,14 @@ def test_every_family_has_shapes_that_meet_a_budget(budget, of):
         assert abs(n_params - budget) <= families.TOLERANCE * budget
     # More associations than any memorizes, all of them different.
     assert task.n_examples == budget <= families.VOCAB_SIZES[budget] ** 2
+
+
+@pytest.mark.parametrize("budget", (*depth.SMALL, *depth.LARGE))
+def test_shapes_of_two_layers_meet_a_budget(budget):
+    task = families.task(budget)
+    for shape in depth.deep_shapes(budget):
+        n_params, _ = models.count_parameters(shape.module_for(task), task.context_length)
+        assert abs(n_params - budget) <= families.TOLERANCE * budget, shape
 
 
 @pytest.mark.parametrize("of", shapes.SHAPES)
