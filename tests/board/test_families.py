@@ -31,7 +31,7 @@ def test_every_family_has_shapes_that_meet_a_budget(budget, of):
     assert task.n_examples == budget <= families.VOCAB_SIZES[budget] ** 2
 
 
-@pytest.mark.parametrize("budget", (*depth.SMALL, *depth.LARGE))
+@pytest.mark.parametrize("budget", [*depth.SMALL, *depth.LARGE])
 def test_shapes_of_two_layers_meet_a_budget(budget):
     task = families.task(budget)
     for shape in depth.deep_shapes(budget):
