@@ -374,7 +374,7 @@ def ranked(repetitions: int) -> str:
                 pd.DataFrame({"model": models[budget], "bits_T": bits})
             )
             p_values = [
-                capacity_summary.p_value_of_equal(*pair, 0.0)
+                capacity_summary.p_value_of_equal(*pair, 0.0, paired=True)
                 for pair in itertools.combinations(bits, 2)
             ]
             wrong += any(statistics.holm(p_values)), found["rank_low"].max() > 1

@@ -68,12 +68,15 @@ PRESETS = {
 SHAPES = {
     "families": families.shapes,
     "narrow": families.narrow_shapes,
+    "deep": families.deep_shapes,
     "blocks": families.block_shapes,
     "sparse": families.sparse_shapes,
 }
 # Budgets at which today's blocks are tried, and narrow heads.
 BLOCKS = (256, 512, 1024, 2048)
 NARROW = (*BLOCKS, 4096, 8192)
+# Of two layers.
+DEEP = (*BLOCKS, 4096)
 CHOSEN = pathlib.Path(__file__).with_name("chosen.csv")
 # Shapes that were measured as entries and do not stand.
 PASSED = pathlib.Path(__file__).with_name("passed.csv")
@@ -193,6 +196,7 @@ EXPERIMENTS = (
         title="Shapes of every family at each budget",
         presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()}
         | {"narrow": lambda: runs(NARROW, families.narrow_shapes)}
+        | {"deep": lambda: runs(DEEP, families.deep_shapes)}
         | {"blocks": lambda: sum((runs(BLOCKS, SHAPES[x]) for x in ("blocks", "sparse")), ())},
         of_full="256 and 512 parameters of up to 4,096",
         figure=Shapes(),

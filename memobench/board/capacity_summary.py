@@ -88,6 +88,7 @@ def summarize_run(run: Any) -> dict[str, Any]:
         "model": known_as or run,
         "budget": budget(int(run["n_params"])),
         **{name: run[name] for name in SET},
+        "task_seed": int(run["task_seed"]),
         "n_params": int(run["n_params"]),
         "degrees_of_freedom": count_freedom(run),
         "tables": int(run["tables"]),
@@ -144,14 +145,22 @@ def rank_entries(of_set: pd.DataFrame) -> pd.DataFrame:
     """The rows of a set, most bits per parameter first, with `rank_low` and `rank_high`.
 
     An entry ranks after those that know more, and before those that know less, at 95% after Holm's
-    correction for all pairs. Entries of the same label tables are compared table by table.
+    correction for all pairs. Entries of the same label tables are compared table by table: those of
+    as many, unless the columns `vocab_size` and `task_seed` say that they were drawn otherwise.
     """
     order = of_set["bits_T"].map(np.mean).sort_values(ascending=False).index
     of_set = of_set.loc[order].reset_index(drop=True)
     known, failures = list(of_set["bits_T"]), _worst_failures(of_set)
+    drawn = list(zip(*(of_set[x] for x in ("vocab_size", "task_seed") if x in of_set), strict=True))
     pairs = list(itertools.combinations(range(len(known)), 2))
     p_values = [
-        p_value_of_equal(known[i], known[j], max(failures[i], failures[j])) for i, j in pairs
+        p_value_of_equal(
+            known[i],
+            known[j],
+            max(failures[i], failures[j]),
+            paired=len(known[i]) == len(known[j]) and (not drawn or drawn[i] == drawn[j]),
+        )
+        for i, j in pairs
     ]
     apart = {
         pair for pair, holds in zip(pairs, statistics.holm(p_values), strict=True) if holds
@@ -176,8 +185,10 @@ def _worst_failures(of_set: pd.DataFrame) -> list[float]:
     return of["n_layers"].map(worst).fillna(own["failure"].max()).tolist()
 
 
-def p_value_of_equal(first_T: np.ndarray, second_T: np.ndarray, failure: float) -> float:
-    """The p-value of equal means, paired where both have learnt the same tables.
+def p_value_of_equal(
+    first_T: np.ndarray, second_T: np.ndarray, failure: float, paired: bool
+) -> float:
+    """The p-value of equal means.
 
     Student's, or Welch's, as if two more tables lay off the mean, one on each side, by a failure:
     few tables may lack the rare initial weights that fail, and then vary by too little.
@@ -186,6 +197,7 @@ def p_value_of_equal(first_T: np.ndarray, second_T: np.ndarray, failure: float) 
       first_T: values of label tables.
       second_T: those of the other.
       failure: by how much a table that fails lies below the others.
+      paired: whether both have learnt the same tables, in this order.
     """
 
     def moments(value_T: np.ndarray) -> tuple[float, float, float]:
@@ -194,7 +206,7 @@ def p_value_of_equal(first_T: np.ndarray, second_T: np.ndarray, failure: float) 
         freedom = n + 1 if failure else n - 1
         return value_T.mean(), (squares + 2 * failure**2) / freedom / n, n - 1
 
-    if len(first_T) == len(second_T):
+    if paired:
         difference_T = first_T - second_T
         if np.ptp(difference_T) <= 1e-9 * np.abs(first_T).max():
             return 1.0  # Equal differences show no spread, which does not say that there is none.

@@ -9,6 +9,7 @@ embeddings leave.
 
 import contextlib
 import dataclasses
+import functools
 import math
 import numbers
 from collections.abc import Callable, Iterator
@@ -74,6 +75,15 @@ def narrow_shapes(budget: int) -> list[Architecture]:
     ['MLP, narrow head', 'attention + MLP, narrow heads', 'attention-only, narrow heads']
     """
     return _shapes_within_budget(budget, _narrow_at_width)
+
+
+def deep_shapes(budget: int) -> list[Architecture]:
+    """The shapes of two layers with narrow heads, alone and beside an MLP.
+
+    >>> sorted({shape.family for shape in deep_shapes(256)})[0]
+    'MLP, narrow head, 2 layers'
+    """
+    return _shapes_within_budget(budget, functools.partial(_narrow_at_width, n_layers=2))
 
 
 def block_shapes(budget: int) -> list[Architecture]:
@@ -145,10 +155,11 @@ def widths(budget: int) -> list[int]:
     return sorted({round(least + (most - least) * i / 5) for i in range(6)})
 
 
-def _narrow_at_width(budget: int, width: int) -> Iterator[Architecture]:
-    memory = _memory_budget(budget, width) - 2 * width
+def _narrow_at_width(budget: int, width: int, n_layers: int = 1) -> Iterator[Architecture]:
+    memory = (_memory_budget(budget, width) - 2 * width) / n_layers
     for d_head in (x for x in NARROW if x < width):
         sizes: dict[str, Any] = {"d_model": width, "d_head": d_head, "heads": "full"}
+        sizes["n_layers"] = n_layers
         head = 4 * width * d_head
         if n_heads := round(memory / head):
             yield AttentionOnly(**sizes, n_heads=n_heads)

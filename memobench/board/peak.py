@@ -167,12 +167,13 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
       Columns: run_id; by, the submitter, if the table has it; budget, family, entry; model, the
-      architecture; side and heads (`Architecture.side`), n_params, vocab_size, steps, tables; bits,
-      the peak per parameter, with bits_low and bits_high; n_examples, learning_rate and known, the
-      size of set and the rate there and the share that is known of it; failed, the trainings there
-      that know less than FAILING of their median; sizes, means and errors, lists of all sizes,
-      their mean bits per parameter and half intervals; of_budget, the mean of a set as large as the
-      budget, NaN where none was; rank_low and rank_high within a budget, as those of the board.
+      architecture; side and heads (`Architecture.side`), n_params, vocab_size, steps, tables,
+      task_seed; bits, the peak per parameter, with bits_low and bits_high; n_examples,
+      learning_rate and known, the size of set and the rate there and the share that is known of it;
+      failed, the trainings there that know less than FAILING of their median; sizes, means and
+      errors, lists of all sizes, their mean bits per parameter and half intervals; of_budget, the
+      mean of a set as large as the budget, NaN where none was; rank_low and rank_high within a
+      budget, as those of the board.
 
     Raises UserError for a row whose lists are not those of its run.
     """
@@ -222,7 +223,10 @@ def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
         "model": architecture,
         "side": side,
         "heads": heads,
-        **{name: int(run[name]) for name in ("n_params", "vocab_size", "steps", "tables")},
+        **{
+            name: int(run[name])
+            for name in ("n_params", "vocab_size", "steps", "tables", "task_seed")
+        },
         **dict(zip(("bits", "bits_low", "bits_high"), found.estimate, strict=True)),
         "bits_T": found.value_T,
         "n_examples": size_J[found.size],

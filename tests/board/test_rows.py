@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import memobench
@@ -223,8 +224,21 @@ def test_no_run_and_no_weights_make_no_row():
 def test_equal_differences_of_tables_tell_no_entries_apart():
     known_T = np.linspace(1.5, 2.5, 6)
     for other_T in (known_T, known_T + 0.1):
-        assert capacity_summary.p_value_of_equal(known_T, other_T, 0.0) == 1
-    assert capacity_summary.p_value_of_equal(known_T, np.linspace(1.0, 2.2, 6), 0.0) < 0.05
+        assert capacity_summary.p_value_of_equal(known_T, other_T, 0.0, paired=True) == 1
+    other_T = np.linspace(1.0, 2.2, 6)
+    assert capacity_summary.p_value_of_equal(known_T, other_T, 0.0, paired=True) < 0.05
+    assert capacity_summary.p_value_of_equal(known_T, other_T, 0.0, paired=False) > 0.05
+
+
+def test_entries_of_other_label_tables_are_not_compared_table_by_table():
+    """One knows 0.02 more of each table than the other; tables differ by more."""
+    known_T = np.linspace(1.0, 1.2, 24)
+    noise_T = 0.001 * (np.arange(24) % 3)
+    entries = pd.DataFrame({"model": None, "bits_T": [known_T, known_T - 0.02 + noise_T]})
+    for drawn in ({}, {"task_seed": 0}, {"task_seed": 0, "vocab_size": 16}):
+        assert capacity_summary.rank_entries(entries.assign(**drawn))["rank_low"].tolist() == [1, 2]
+    for drawn in ({"task_seed": [0, 1]}, {"task_seed": 0, "vocab_size": [16, 32]}):
+        assert capacity_summary.rank_entries(entries.assign(**drawn))["rank_low"].tolist() == [1, 1]
 
 
 def test_the_preset_of_one_entry_is_ranked():
