@@ -537,9 +537,9 @@ def test_a_forged_row_beside_that_of_the_weights_is_named_and_not_read(
     ]
     found = verify.verify(folder)
     assert found.errors == ()
-    assert any("3 runs with rows that differ by more" in note for note in found.notes)
-    (note,) = _of_weights(found)
-    assert note.startswith("3 runs of which another row's weights are kept: ")
+    differ, other = _of_weights(found)
+    assert differ.startswith("3 runs with rows that differ by more than rounding")
+    assert other.startswith("3 runs of which another row's weights are kept: ")
 
 
 def test_rows_that_round_otherwise_are_sound_beside_one_that_names_the_weights(kept, tmp_path):
