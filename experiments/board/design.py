@@ -200,7 +200,7 @@ COMPARED = {
     "attention + MLP": (BOTH, ""),
 }
 # Ratios that the figure's axis is marked with.
-_TICKS = (0.6, 0.7, 0.8, 1, 1.2, 1.4, 1.6, 1.8)
+_TICKS = (0.6, 0.8, 1, 1.2, 1.4, 1.6, 1.8)
 # Of points of choices that may not matter.
 _PALE = 0.25
 _SETTING = ["heads", "d_model", "d_head", "n_heads", "d_mlp", "load", "learning_rate"]
@@ -372,14 +372,41 @@ def effects(log_ratio: pd.DataFrame, of: str) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _matters(found: pd.DataFrame) -> np.ndarray:
-    """The mask of rows of `effects` that are of all designs, or of a choice that matters.
+def compare_choices(by_budget: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
+    """A row for each of COMPARED, budget and choice.
 
-    Its levels have unequal ratios by Holm's test of all choices of the family.
+    Returns:
+      Columns name, budget, choice, ratios (at each level, in words), p_value, and matters: whether
+      levels have unequal ratios by Holm's test of all rows.
     """
-    p_values = found.dropna(subset=["p_value"]).groupby("choice")["p_value"].first()
-    chosen = set(p_values.index[statistics.holm(list(p_values))]) | {found["choice"].iloc[0]}
-    return found["choice"].isin(chosen).to_numpy()
+    rows = [
+        {
+            "name": name,
+            "budget": budget,
+            "choice": str(choice),
+            "ratios": ", ".join(f"{x.ratio:.2f} ({x.level})" for x in of.itertuples()),
+            "p_value": of["p_value"].iloc[0],
+        }
+        for name in COMPARED
+        for budget, log_ratio in by_budget.items()
+        for choice, of in effects(log_ratio, name).iloc[1:].groupby("choice", sort=False)
+    ]
+    found = pd.DataFrame(rows)
+    return found.assign(matters=statistics.holm(list(found["p_value"]))) if rows else found
+
+
+def estimate_designs(log_ratio: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `ratios` of one budget, with `low` and `high` of attention alone over the MLP.
+
+    95% intervals of single designs over label tables and initial weights. Two tables are too few
+    for a spread of their own: all designs of the budget have that of their mean.
+    """
+    noise_C = log_ratio["noise"].dropna()
+    # Each design has the variance of TABLES tables, which is TABLES - 1 degrees of freedom.
+    freedom = len(noise_C) * (TABLES - 1)
+    error = scipy.stats.t.ppf(0.975, freedom) * math.sqrt(noise_C.mean()) if freedom else math.inf
+    value_C = log_ratio["attention alone"]
+    return log_ratio.assign(low=np.exp(value_C - error), high=np.exp(value_C + error))
 
 
 def _contrasts(level_C: pd.Series, levels: list[Any]) -> np.ndarray:
@@ -414,9 +441,10 @@ class Effects(Drawing):
         from matplotlib.ticker import FixedLocator
 
         by_budget = split_budgets(ratios(table))
+        choices = compare_choices(by_budget)
         styles = styles_of(COMPARED)
         n = max(1, len(by_budget))
-        figure, (axes,) = subplots(1, n, (2 + 7 * n, 8), sharex=True)
+        figure, (axes,) = subplots(1, n, (2 + 7 * n, 10), sharex=True)
         for axis, (budget, log_ratio) in zip(axes, by_budget.items(), strict=False):
             labels: list[str] = []
             for offset, (name, (_, heads)) in enumerate(COMPARED.items()):
@@ -425,7 +453,9 @@ class Effects(Drawing):
                 y = np.arange(len(found)) + 0.22 * (offset - 1)
                 single = np.exp(log_ratio[name].dropna())
                 axis.plot(single, np.full(len(single), y[0]), "|", color=style.color, alpha=0.5)
-                middle, matters = found["ratio"], _matters(found)
+                of_name = choices[(choices["name"] == name) & (choices["budget"] == budget)]
+                chosen = {found["choice"].iloc[0], *of_name.loc[of_name["matters"], "choice"]}
+                middle, matters = found["ratio"], found["choice"].isin(chosen).to_numpy()
                 arms = np.stack([middle - found["ratio_low"], found["ratio_high"] - middle])
                 for of, alpha in ((matters, 1.0), (~matters, _PALE)):
                     axis.errorbar(
@@ -439,7 +469,8 @@ class Effects(Drawing):
                         label=name if alpha == 1 else None,
                     )
                 labels = [_level_name(x) for x in found.itertuples()]
-            axis.set_yticks(range(len(labels)), labels)
+            axis.set_yticks(range(len(labels)), labels, size="small")
+            axis.set_xlabel("bits over the MLP's")
             axis.axvline(1, color="black", linewidth=1)
             axis.set_xscale("log")
             # Of these ticks, those among the data.
@@ -452,7 +483,7 @@ class Effects(Drawing):
             figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         figure.suptitle(
             f"{experiment.title}: small ticks are single designs,\n"
-            "pale points are of choices that may not matter (Holm's test of a family's six)"
+            f"pale points are of choices that may not matter (Holm's test of all {len(choices)})"
         )
         return figure
 
@@ -516,8 +547,11 @@ class Effects(Drawing):
                     {"one for the other": ratios(table), "both": ratios(table, all_choose=True)},
                 ),
                 "### Single designs",
-                "Attention alone over the MLP in each design, and in brackets on each of the two "
-                "label tables, which are too few for an interval. – where a training failed.",
+                "Attention alone over the MLP in each design, with a 95% interval over label "
+                "tables and initial weights, and on each of the two tables. Two are too few for a "
+                "spread of their own, so all designs of a budget have that of their mean: "
+                "intervals are right on average, too wide where trainings vary little and too "
+                "narrow where they vary much. – where a training failed.",
                 tables.markdown(_format_designs(by_budget), {}),
             ]
         return found
@@ -564,7 +598,9 @@ def headline(table: pd.DataFrame) -> str:
     by_budget = split_budgets(ratios(table))
     budgets = format_range([*by_budget], ",d")
     ratio, both = (format_range([each[i]["ratio"] for each in found["both"]]) for i in (0, 2))
-    among = format_range([each["ratio"] for of in found.values() for each, _, _ in of])
+    same = split_budgets(ratios(table, all_choose=True)).values()
+    chosen = [effects(x, "attention alone").iloc[0]["ratio"] for x in same]
+    among = [each["ratio"] for of in found.values() for each, _, _ in of] + chosen
     single = np.exp(pd.concat(by_budget.values())["attention alone"].dropna())
     every = (spread(of_budget)[:2] for of_budget in by_budget.values())
     spread_of, chance = (
@@ -575,10 +611,10 @@ def headline(table: pd.DataFrame) -> str:
     if designs != str(n_designs):
         designs = f"{designs.replace(' to ', '–')} of {n_designs}"
     return (
-        f"In {designs} other designs at {budgets} attention alone averages {ratio} times "
-        f"the MLP's bits (other widths {among}), singly {single.min():.2f} to "
-        f"{single.max():.2f} (spread {spread_of}%, by chance {chance}%), "
-        f"attention + MLP {both}{_tell_lead(by_budget)}."
+        f"Over {designs} other designs at {budgets} attention alone averages {ratio} times "
+        f"the MLP's bits (other widths or selection {format_range(among)}; single designs "
+        f"{single.min():.2f} to {single.max():.2f}, a spread of {spread_of}%, {chance}% by "
+        f"chance), attention + MLP {both}{_tell_lead(by_budget)}."
     )
 
 
@@ -588,7 +624,7 @@ def _tell_lead(by_budget: Mapping[int, pd.DataFrame]) -> str:
     if len(ahead) == len(by_budget):
         return ""
     where = f"only at {enumerate_words(ahead)}" if ahead else "nowhere"
-    return f", above it {where}"
+    return f", above attention alone {where}"
 
 
 def _compare_sides(log_ratio: pd.DataFrame) -> Any:
@@ -599,24 +635,20 @@ def _compare_sides(log_ratio: pd.DataFrame) -> Any:
 
 def _tell_choices(by_budget: Mapping[int, pd.DataFrame]) -> str:
     """A sentence on how many choices matter among all, and a table of them."""
-    rows = [
-        {
-            "budget": f"{budget:,}",
-            "choice": CHOICES[str(choice)],
-            "of": f"{name} / MLP",
-            "ratios": ", ".join(f"{x.ratio:.2f} ({x.level})" for x in of.itertuples()),
-            "p": of["p_value"].iloc[0],
-        }
-        for name in COMPARED
-        for budget, log_ratio in by_budget.items()
-        for choice, of in effects(log_ratio, name).iloc[1:].groupby("choice", sort=False)
-    ]
-    matters = statistics.holm([row["p"] for row in rows])
+    found = compare_choices(by_budget)
+    rows: list[Any] = found[found["matters"]].to_dict("records")
     shown = [
-        row | {"p": f"{row['p']:.2g}"} for row, is_so in zip(rows, matters, strict=True) if is_so
+        {
+            "budget": f"{row['budget']:,}",
+            "choice": CHOICES[row["choice"]],
+            "of": f"{row['name']} / MLP",
+            "ratios": row["ratios"],
+            "p": f"{row['p_value']:.2g}",
+        }
+        for row in rows
     ]
     said = (
-        f"Of {len(rows)} tests ({len(CHOICES)} choices, {pluralize(len(by_budget), 'budget')}, "
+        f"Of {len(found)} tests ({len(CHOICES)} choices, {pluralize(len(by_budget), 'budget')}, "
         f"{len(COMPARED)} ratios) {len(shown)} find unequal levels after Holm's correction for all."
     )
     return f"{said}\n\n{tables.markdown(pd.DataFrame(shown), {})}" if shown else said
@@ -657,13 +689,13 @@ def _format_designs(by_budget: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
         {
             "budget": f"{budget:,}",
             **{name: row[column] for column, name in CHOICES.items()},
-            "attention alone / MLP": "–"
-            if math.isnan(row["attention alone"])
-            else f"{math.exp(row['attention alone']):.2f} "
-            f"({' and '.join(f'{x:.2f}' for x in row['by_table'])})",
+            "attention alone / MLP": tables.interval(
+                math.exp(row["attention alone"]), row["low"], row["high"], digits=2
+            ),
+            "by table": ", ".join(f"{x:.2f}" for x in row["by_table"]),
         }
         for budget, log_ratio in by_budget.items()
-        for row in log_ratio.to_dict("records")
+        for row in estimate_designs(log_ratio).to_dict("records")
     )
 
 

@@ -59,11 +59,9 @@ def compare_learned_sets(table: pd.DataFrame) -> str:
     measured, over = _compare_sets(compared)
     if not over:
         return ""
-    best = (_summarize_largest(contest)[_ATTENTION]["model"] for contest in measured)
-    whose = "the narrow heads'" if all(x.side[1] == "narrow" for x in best) else "attention's"
     return (
-        f"Sets that half of {whose} trainings learn to 99% are {format_range(over)} times the "
-        f"MLP's (up to {measured[-1].budget:,})."
+        f"Sets that half of attention alone's trainings learn to 99% are {format_range(over)} "
+        f"times the MLP's (up to {measured[-1].budget:,})."
     )
 
 
