@@ -1,8 +1,9 @@
 """board/depth: attention alone, MLP, and both in two layers, with narrow heads.
 
 Shapes of the board with narrow heads have one layer, those of two have wide heads. Here narrow
-heads and neurons are those of the board, half of them in each layer; up to 2,048 parameters they
-learn all sets, at all rates and with all label tables, of the board. Above, by its rates two layers
+heads and neurons are those of the board, half of them in each layer, and those that a search of as
+large a grid of shapes found (preset `deep` of `board/shapes`); up to 2,048 parameters both learn
+all sets, at all rates and with all label tables, of the board. Above, by its rates two layers
 of the MLP train to more bits than one or to far fewer, from label table to label table: rates and
 sets are others, the MLP has a wide head, too, and attention + MLP at 4,096 parameters also the
 shape that it had before, which knows less in one layer and more in two.
@@ -52,8 +53,8 @@ SHARES = {
 def deep_shapes(budget: int) -> Iterator[Architecture]:
     """Each side with narrow heads in two layers; of large budgets an MLP with a wide head, too."""
     former = [FORMER[budget]] if budget in FORMER else []
-    for shape in [*shapes.standard(budget, "narrow"), *former]:
-        yield _halve(shape)
+    halved = map(_halve, [*shapes.standard(budget, "narrow"), *former])
+    yield from dict.fromkeys([*halved, *shapes.standard(budget, "deep")])
     if budget in LARGE:
         yield from (of for of in shapes.standard(budget) if of.family == "MLP, 2 layers")
 

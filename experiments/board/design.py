@@ -607,12 +607,9 @@ def headline(table: pd.DataFrame) -> str:
         format_range([100 * math.expm1(x) for x in each], ".0f").replace(" to ", "–")
         for each in zip(*every, strict=True)
     )
-    n_designs = max(map(len, by_budget.values()))
-    if designs != str(n_designs):
-        designs = f"{designs.replace(' to ', '–')} of {n_designs}"
     return (
-        f"Over {designs} other designs at {budgets} attention alone averages {ratio} times "
-        f"the MLP's bits (other widths or selection {format_range(among)}; single designs "
+        f"Over {designs} other designs at {budgets} parameters attention alone averages {ratio} "
+        f"times the MLP's bits (other widths or selection {format_range(among)}; single designs "
         f"{single.min():.2f} to {single.max():.2f}, a spread of {spread_of}%, {chance}% by "
         f"chance), attention + MLP {both}{_tell_lead(by_budget)}."
     )

@@ -106,7 +106,7 @@ def answer(found: pd.DataFrame) -> str:
     on_large = f"on as many pairs as parameters {format_range(overfull)}" if overfull else ""
     notes = _in_brackets(*_tell_exceptions(best, _ATTENTION, [_MLP]), on_large)
     bits = format_range([rows[first]["bits"] for rows in best.values()])
-    order = _in_brackets(*_tell_exceptions(best, first, others))
+    order = _in_brackets(*_tell_exceptions(best, first, others, ranked=True))
     name = NAMES[first]
     return (
         f"Attention alone, {form}, knows {over} times the bits of an MLP as large{notes}, "
@@ -161,18 +161,26 @@ def draw(found: pd.DataFrame, table: pd.DataFrame) -> "Figure":
 
 
 def _tell_exceptions(
-    best: dict[int, dict[str, Any]], first: str, others: list[str]
+    best: dict[int, dict[str, Any]], first: str, others: list[str], ranked: bool = False
 ) -> Iterator[str]:
-    """The budgets at which a side cannot be told from one of the others, or knows less."""
-    undecided, behind = [], []
+    """The budgets at which a side cannot be told from one of the others, or knows less.
+
+    If ranked, also those at which only the leaderboard's ranks do not tell it from one of them.
+    """
+    undecided, behind, by_ranks = [], [], []
     for budget, rows in best.items():
         over = [compare(rows[first], rows[other]) for other in others]
         if any(each.high < 1 for each in over):
             behind.append(f"{budget:,}")
         elif any(each.low <= 1 for each in over):
             undecided.append(f"{budget:,}")
-    if undecided:
-        yield f"undecided at {', '.join(undecided)}"
+        elif ranked and not all(_is_told(rows[first], rows[other]) for other in others):
+            by_ranks.append(f"{budget:,}")
+    notes = [f"undecided at {', '.join(undecided)}"] * bool(undecided)
+    if by_ranks:
+        also = "also" if undecided else "undecided"
+        notes.append(f"by ranks {also} at {', '.join(by_ranks)}")
+    yield ", ".join(notes)
     if behind:
         yield f"less at {', '.join(behind)}"
 

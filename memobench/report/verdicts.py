@@ -1,9 +1,10 @@
 """All claims of several experiments on one page, which tells capacity from optimisation."""
 
+import collections
 import itertools
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -23,13 +24,16 @@ INTRODUCTION = """\
 Every claim under every variant: the verdict, the statistic that decides it with its 95% interval,
 and the steps in round brackets (the fewest, where they differ between sizes); behind an arrow the
 same with twice the steps. Of a claim and a variant that a larger preset has, too, those of the
-quick preset are left out, which takes fewer steps or smaller sizes. The page of each experiment
-says what the statistic is and in which range the claim is true, has the evidence, names
-the device that measured it, and says how many seeds would decide what is undecided.
+quick preset are left out, which takes fewer steps or smaller sizes, and those without a statistic
+where another larger preset has one. The page of each experiment says what the statistic is and in which
+range the claim is true, has the evidence, names the device that measured it, and says how many
+seeds would decide what is undecided.
 
-Behind the interval is the region in which the claim counts as true. Where a claim gives a value, it
-stands before that region, and the distance from it behind, *excluded* where the interval leaves the
-value out: a claim with a margin may hold where its own value is excluded.
+Behind the interval is the region in which the claim counts as true, and the distance of the
+statistic from the nearest end of that region. Where a claim gives a value, it stands before the
+region, and the distance is from this value, *excluded* where the interval leaves it out: a claim
+with a margin may hold where its own value is excluded. What is undecided for another reason than
+its interval gives that reason.
 
 Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
 three look decided by chance. {standing}
@@ -41,6 +45,7 @@ Written by `memobench report`; never edited by hand.
 """
 # What a reader must know of a paper's variants.
 OF_PAPER = {
+    "blocks": "Where a page names no paper these are expectations of ours, at its sizes.",
     "dana2025": "At equal steps, what (b) decides differently from (a) is a matter of "
     "optimisation, and what (c) decides differently from (b) is a matter of the released code's "
     "compressed heads (where d_h = d there is no compression, and (c) differs only in where "
@@ -131,20 +136,47 @@ def count_standing(verdicts: Mapping[tuple[str, str], pd.DataFrame]) -> str:
 def _without_superseded(
     verdicts: Mapping[tuple[str, str], pd.DataFrame],
 ) -> dict[tuple[str, str], pd.DataFrame]:
-    """The verdicts but for those of quick presets on what a larger preset has verdicts on, too."""
-    larger = {
-        (experiment, *pair)
+    """The verdicts but for those that another preset's on the same claim and variant replace.
+
+    Those of quick presets are, where a larger one has any, and those without a statistic, where
+    another larger one has one.
+    """
+    of_pair = collections.defaultdict[Any, list[str]](list)
+    with_interval = set()
+    for (experiment, preset), found in verdicts.items():
+        for row in found.to_dict("records"):
+            pair = experiment, row["claim"], row["variant"]
+            of_pair[pair].append(preset)
+            if _has_interval(row) and preset != QUICK:
+                with_interval.add(pair)
+
+    def is_kept(experiment: str, preset: str, row: Mapping[Any, Any]) -> bool:
+        pair = experiment, row["claim"], row["variant"]
+        if preset == QUICK and {*of_pair[pair]} != {QUICK}:
+            return False
+        lacks = row["verdict"] == claims.UNDECIDED and not _has_interval(row)
+        return not (lacks and pair in with_interval)
+
+    return {
+        (experiment, preset): found.loc[
+            [is_kept(experiment, preset, row) for row in found.to_dict("records")]
+        ]
         for (experiment, preset), found in verdicts.items()
-        if preset != QUICK
-        for pair in zip(found["claim"], found["variant"], strict=True)
     }
 
-    kept = {}
-    for (experiment, preset), found in verdicts.items():
-        pairs = zip(found["claim"], found["variant"], strict=True)
-        is_kept = [preset != QUICK or (experiment, *pair) not in larger for pair in pairs]
-        kept[experiment, preset] = found.loc[is_kept]
-    return kept
+
+def _show_beside(value: float, ends: Sequence[float]) -> str:
+    """The number with the fewest digits, three or more, that tell it from each of the ends."""
+    for digits in range(3, 7):
+        shown = f"{value:.{digits}g}"
+        near = float(shown)
+        if all((near > end, near < end) == (value > end, value < end) for end in ends):
+            break
+    return shown
+
+
+def _has_interval(row: Mapping[Any, Any]) -> bool:
+    return not pd.isna(pd.to_numeric(row["low"], errors="coerce"))
 
 
 def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:
@@ -155,37 +187,62 @@ def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:
     groups: Any = by_steps.groupby(["claim", "variant"], sort=False)
     for (claim, variant), found in groups:
         decided = [
-            f"{row['verdict']}{estimate_of(row)}"
-            f"{', runs missing' * (claims.MISSING in row['evidence'])} ({row['steps']:,})"
+            f"{row['verdict']}{estimate_of(row)}{_reason(row)} ({row['steps']:,})"
             for row in found.to_dict("records")
         ]
         rows[claim][variant] = " → ".join(decided)
     return list(rows.values())
 
 
+def _reason(row: Mapping[Any, Any]) -> str:
+    """Why a claim is undecided, behind a colon; "" if it is not, or its interval says so."""
+    if row["verdict"] != claims.UNDECIDED:
+        return ""
+    if claims.MISSING in row["evidence"]:
+        return ": runs missing"
+    low, high, least, most = (
+        pd.to_numeric(row[name], errors="coerce") for name in ("low", "high", "least", "most")
+    )
+    if low <= least <= high or low <= most <= high:
+        return ""
+    return f": {row['evidence'].partition('; ')[0]}"
+
+
 def estimate_of(row: Mapping[Any, Any]) -> str:
     """A verdict's statistic and interval behind a comma; empty where it has none.
 
-    Behind them the region in which the claim counts as true and, of a claim that gives a value,
-    that value and the distance from it, which is excluded if it lies outside the interval.
+    Behind them the region in which the claim counts as true, and the distance from its nearest end;
+    of a claim that gives a value that value and the distance from it, which is excluded if it lies
+    outside the interval.
 
     >>> row = dict(estimate=1.5, low=1.4, high=1.6, claimed=1, least=2 / 3, most=1.5)
     >>> estimate_of(row)
     ', 1.5 [1.4, 1.6] against 1 (0.667 to 1.5): +0.5, excluded'
     >>> estimate_of(row | {"low": 0.9}), estimate_of(row | {"claimed": ""})
-    (', 1.5 [0.9, 1.6] against 1 (0.667 to 1.5): +0.5', ', 1.5 [1.4, 1.6] against 0.667 to 1.5')
+    (', 1.5 [0.9, 1.6] against 1 (0.667 to 1.5): +0.5', ', 1.5 [1.4, 1.6] against 0.667 to 1.5: +0')
     >>> estimate_of(row | {"claimed": "", "least": 2.22507e-308, "most": math.inf})
     ', 1.5 [1.4, 1.6] against above 0'
+
+    The ends have as many digits as tell them from those of the region.
+
+    >>> estimate_of(row | {"claimed": "", "high": 1.5001, "low": 0.66662})
+    ', 1.5 [0.6666, 1.5001] against 0.667 to 1.5: +0'
     """
     names = ("estimate", "low", "high", "claimed", "least", "most")
-    numbers = [float(f"{pd.to_numeric(row[name], errors='coerce'):.3g}") for name in names]
-    estimate, low, high, claimed, least, most = numbers
-    if math.isnan(low) or math.isnan(high):
+    numbers = [float(pd.to_numeric(row[name], errors="coerce")) for name in names]
+    if math.isnan(numbers[1]) or math.isnan(numbers[2]):
         return ""
-    found = f", {estimate:.3g} [{low:.3g}, {high:.3g}]"
+    low, high = (_show_beside(end, numbers[4:]) for end in numbers[1:3])
+    estimate, _, _, claimed, least, most = (float(f"{number:.3g}") for number in numbers)
+    found = f", {estimate:.3g} [{low}, {high}]"
     # Of the least positive number a table has a few digits.
     region = region_text(POSITIVE if 0 < least < _TINY else (least, most))
     if math.isnan(claimed):
-        return f"{found} against {region}"
+        ends = [end for end in (least, most) if math.isfinite(end) and abs(end) > _TINY]
+        if not ends:
+            return f"{found} against {region}"
+        distance = min((estimate - end for end in ends), key=abs)
+        return f"{found} against {region}: {distance:+.3g}"
+    low, high = numbers[1:3]
     excluded = "" if low <= claimed <= high else ", excluded"
     return f"{found} against {claimed:g} ({region}): {estimate - claimed:+.3g}{excluded}"

@@ -282,10 +282,10 @@ def test_claims_that_do_not_fit_the_runs_are_undecided_on_the_page(measured, tmp
     assert "| optimizer |" in text.split("## All configurations")[1]
 
 
-def test_verdicts_say_where_runs_are_missing(measured, tmp_path):
+def test_verdicts_say_why_claims_are_undecided(measured, tmp_path):
     experiment, table = measured
     page.write(experiment, "quick", table[1:], tmp_path)
-    assert "undecided, runs missing (128)" in verdicts.write(tmp_path)
+    assert "undecided: runs missing (128)" in verdicts.write(tmp_path)
 
 
 def test_a_page_without_a_hue_claims_or_published_numbers(measured, tmp_path):
@@ -353,6 +353,11 @@ def test_verdicts_of_all_presets_are_on_one_page():
     shown = shown[1:]
     assert shown[1][labels[0]] == "holds, 0.5 [0.25, 0.75] against 0.6 (0.2 to 1): -0.1 (4)"
     assert shown[2][labels[1]] == "fails (2)"
+    # Without a statistic it is left out where another preset has one.
+    lacking = table.assign(verdict="undecided", low=np.nan, evidence="too few points; and more")
+    text = verdicts.page({("x/e", "full"): table, ("x/e", "part"): lacking})
+    (part,) = (row for row in markdown_rows(text) if row["preset"] == "part")
+    assert part[labels[1]] == "undecided: too few points (2)"
     # One whose experiments decide nothing has no section.
     assert "mine" not in text
     assert "preset |" not in verdicts.page({("x/e", "full"): table})

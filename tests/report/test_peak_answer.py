@@ -39,11 +39,12 @@ def test_the_answer_says_where_an_order_is_undecided(peaks):
     said = peak_answer.answer(peaks)
     assert said.startswith("Attention alone, with heads narrower than the model, knows 1.")
     assert " All in one layer, from 256 to 8,192 parameters, at best set sizes, " in said
-    assert " bits per parameter (undecided at 256). " in said
+    assert " bits per parameter (undecided at 256, by ranks also at 2,048). " in said
     assert "Attention + MLP knows most: " in said
     assert " an MLP as large (on as many pairs as parameters 0." in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention + MLP", 1.2))
-    assert " bits per parameter. " in clear
+    # Ranks are those of before.
+    assert " bits per parameter (by ranks undecided at 256, 2,048). " in clear
     last = (peaks["side"] == "attention alone") & (peaks["budget"] == 8192)
     near = peak_answer.answer(with_bits(peaks, last, 0.97))
     assert " an MLP as large (undecided at 8,192; on as many pairs as parameters " in near
@@ -52,7 +53,7 @@ def test_the_answer_says_where_an_order_is_undecided(peaks):
 def test_the_answer_says_where_the_first_at_the_largest_budget_knows_less(peaks):
     both = peaks["side"] == "attention + MLP"
     behind = peak_answer.answer(with_bits(peaks, both & (peaks["budget"] == 512), 0.5))
-    assert " bits per parameter (undecided at 256; less at 512). " in behind
+    assert " bits per parameter (undecided at 256, by ranks also at 2,048; less at 512). " in behind
 
 
 def test_the_answer_is_of_the_budgets_and_forms_that_there_are(peaks):
