@@ -232,9 +232,10 @@ def estimate_of(row: Mapping[Any, Any]) -> str:
     numbers = [float(pd.to_numeric(row[name], errors="coerce")) for name in names]
     if math.isnan(numbers[1]) or math.isnan(numbers[2]):
         return ""
-    low, high = (_show_beside(end, numbers[4:]) for end in numbers[1:3])
+    _, low, high, *_ = numbers
+    shown = ", ".join(_show_beside(end, numbers[4:]) for end in (low, high))
     estimate, _, _, claimed, least, most = (float(f"{number:.3g}") for number in numbers)
-    found = f", {estimate:.3g} [{low}, {high}]"
+    found = f", {estimate:.3g} [{shown}]"
     # Of the least positive number a table has a few digits.
     region = region_text(POSITIVE if 0 < least < _TINY else (least, most))
     if math.isnan(claimed):
@@ -243,6 +244,5 @@ def estimate_of(row: Mapping[Any, Any]) -> str:
             return f"{found} against {region}"
         distance = min((estimate - end for end in ends), key=abs)
         return f"{found} against {region}: {distance:+.3g}"
-    low, high = numbers[1:3]
     excluded = "" if low <= claimed <= high else ", excluded"
     return f"{found} against {claimed:g} ({region}): {estimate - claimed:+.3g}{excluded}"

@@ -22,6 +22,7 @@ from memobench.certificates import counting
 from memobench.common import settings
 from memobench.common.errors import (
     UnknownKind,
+    UserError,
     agree,
     escape_unprintable,
     in_a_line,
@@ -297,12 +298,11 @@ def _make_again(run: Run, measures: _Row) -> None:
 
 def _require_same(measures: _Row, others: _Row, source: str, fix: str) -> None:
     """Raises UserError where measures differ from others of the same run."""
-    name = _difference(measures, others)
-    require(
-        name is None,
-        f"{name}={short_repr(measures.get(name))}, but {source} {short_repr(others.get(name))}, "
-        f"which is more than rounding; {fix}",
-    )
+    if name := _difference(measures, others):
+        raise UserError(
+            f"{name}={short_repr(measures[name])}, but {source} {short_repr(others[name])}, which "
+            f"is more than rounding; {fix}"
+        )
 
 
 def _difference(measures: _Row, others: _Row) -> str | None:
