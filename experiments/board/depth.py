@@ -2,15 +2,16 @@
 
 Shapes of the board with narrow heads have one layer, those of two have wide heads. Here narrow
 heads and neurons are those of the board, half of them in each layer, and those that a search of as
-large a grid of shapes found (preset `deep` of `board/shapes`); up to 2,048 parameters both learn
+large a grid of shapes found (`board/shapes`, preset `narrow`); up to 2,048 parameters both learn
 all sets, at all rates and with all label tables, of the board. Above, by its rates two layers
 of the MLP train to more bits than one or to far fewer, from label table to label table: rates and
 sets are others, the MLP has a wide head, too, and attention + MLP at 4,096 parameters also the
 shape that it had before, which knows less in one layer and more in two.
 
 Expected: the MLP gains by the second layer, attention alone does not. (Up to 1,024 parameters all
-know less. At 8,192 the MLP may gain, at 4,096 attention + MLP does in one shape; above 2,048
-trainings of attention alone and of the MLP scatter.)
+know less, at 2,048 the MLP does and attention alone knows as much. At 8,192 the MLP may gain, at
+4,096 attention + MLP does in one shape; above 2,048 trainings of attention alone and of the MLP
+scatter.)
 
     memobench run board/depth
     memobench report board/depth

@@ -594,13 +594,13 @@ def headline(table: pd.DataFrame) -> str:
         ]
         for widths in WIDTHS
     }
-    designs = format_range([every["designs"] for every, _, _ in found["both"]], "d")
+    designs = format_range([every["designs"] for every, _, _ in found["both"]], "d").replace(
+        " to ", "–"
+    )
     by_budget = split_budgets(ratios(table))
     budgets = format_range([*by_budget], ",d")
     ratio, both = (format_range([each[i]["ratio"] for each in found["both"]]) for i in (0, 2))
-    same = split_budgets(ratios(table, all_choose=True)).values()
-    chosen = [effects(x, "attention alone").iloc[0]["ratio"] for x in same]
-    among = [each["ratio"] for of in found.values() for each, _, _ in of] + chosen
+    among = format_range([each["ratio"] for of in found.values() for each, _, _ in of])
     single = np.exp(pd.concat(by_budget.values())["attention alone"].dropna())
     every = (spread(of_budget)[:2] for of_budget in by_budget.values())
     spread_of, chance = (
@@ -608,10 +608,10 @@ def headline(table: pd.DataFrame) -> str:
         for each in zip(*every, strict=True)
     )
     return (
-        f"Over {designs} other designs at {budgets} parameters attention alone averages {ratio} "
-        f"times the MLP's bits (other widths or selection {format_range(among)}; single designs "
-        f"{single.min():.2f} to {single.max():.2f}, a spread of {spread_of}%, {chance}% by "
-        f"chance), attention + MLP {both}{_tell_lead(by_budget)}."
+        f"In {designs} other designs at {budgets} attention alone averages {ratio} "
+        f"times the MLP's bits (other widths {among}; singly "
+        f"{single.min():.2f} to {single.max():.2f}, spread {spread_of}%, by chance "
+        f"{chance}%), attention + MLP {both}{_tell_lead(by_budget)}."
     )
 
 

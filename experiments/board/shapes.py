@@ -17,7 +17,7 @@ Expected: shapes with few heads or neurons beside many dimensions, or the revers
     memobench run board/shapes --preset=quick
     memobench report board/shapes --preset=quick
 
-Preset `narrow` has heads of fewer dimensions than the residual stream, up to 8,192 parameters.
+Preset `narrow` has heads of fewer dimensions than the residual stream, in one layer and in two.
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
 attention without one, mixtures of experts and product-key memories.
 """
@@ -75,8 +75,8 @@ SHAPES = {
 # Budgets at which today's blocks are tried, and narrow heads.
 BLOCKS = (256, 512, 1024, 2048)
 NARROW = (*BLOCKS, 4096, 8192)
-# Of two layers.
-DEEP = (*BLOCKS, 4096)
+# Budgets at which two layers with narrow heads are tried.
+DEEP = BLOCKS
 CHOSEN = pathlib.Path(__file__).with_name("chosen.csv")
 # Shapes that were measured as entries and do not stand.
 PASSED = pathlib.Path(__file__).with_name("passed.csv")
@@ -190,13 +190,17 @@ def _architectures(chosen: pd.DataFrame, budget: int, of: str) -> list[Architect
     return [Architecture.from_row(row) for row in rows]
 
 
+def _narrow_runs() -> tuple[Run, ...]:
+    """Shapes with narrow heads, in one layer and in two."""
+    return runs(NARROW, families.narrow_shapes) + runs(DEEP, families.deep_shapes)
+
+
 EXPERIMENTS = (
     Experiment(
         name="board/shapes",
         title="Shapes of every family at each budget",
         presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()}
-        | {"narrow": lambda: runs(NARROW, families.narrow_shapes)}
-        | {"deep": lambda: runs(DEEP, families.deep_shapes)}
+        | {"narrow": _narrow_runs}
         | {"blocks": lambda: sum((runs(BLOCKS, SHAPES[x]) for x in ("blocks", "sparse")), ())},
         of_full="256 and 512 parameters of up to 4,096",
         figure=Shapes(),

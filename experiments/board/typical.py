@@ -1,9 +1,9 @@
 """board/typical: how many bits each family memorizes per parameter, against parameters and steps.
 
 For every budget the shape of each family that `board/shapes` prefers: the mean over label tables
-and initial weights after 256, 1,024 and 4,096 steps of the exact gradient, the limit for more
-steps, and the largest set that half of the trainings come to know completely. Attention alone, MLP
-and both also under the published protocol of Dana et al. (2025), up to 512 parameters.
+and initial weights after 256, 1,024 and 4,096 steps of the exact gradient, and the largest set that
+half of the trainings come to know completely. Attention alone, MLP and both also under the
+published protocol of Dana et al. (2025), up to 512 parameters.
 
 Where the interval of a mean is wider than 2% of it, more initial weights of each table narrow it:
 `python -m memobench.experiments.board.typical` finds in the published rows how many, and writes
@@ -124,7 +124,7 @@ def run(
         method = Capacity(
             training=TRAININGS[track],
             rate_factors=RATE_FACTORS,
-            tables=board.TABLES[budget],
+            tables=board.LABEL_TABLES[budget],
             inits=inits,
             # What spreads has rates that few pilots cannot tell apart.
             pilots=max(12 if small else 4, min(4 * inits, 32)) if pilots is None else pilots,
@@ -147,7 +147,7 @@ def _read_inits() -> pd.DataFrame:
     return pd.read_csv(INITS, dtype={"pilots": "Int64"})
 
 
-# A minute of `make bench`: wide and narrow heads, an MLP and both, a quarter of the steps.
+# A minute of `make bench`: each side with wide and narrow heads, a quarter of the steps.
 BENCH = Capacity(
     training=Training(protocol="exact", batch_size=None, epochs=16),
     rate_factors=(3.0, 10.0),
@@ -160,8 +160,7 @@ BENCH = Capacity(
 def _bench(budgets: Iterable[int]) -> Iterator[Run]:
     for budget in budgets:
         wide = [x for x in shapes.standard(budget) if x.family in _MAIN[:2]]
-        narrow = [x for x in shapes.standard(budget, "narrow") if x.side[0] != capacity_summary.MLP]
-        for shape in wide + narrow:
+        for shape in [*wide, *shapes.standard(budget, "narrow")]:
             yield Run(task=families.task(budget), architecture=shape, method=BENCH)
 
 

@@ -99,21 +99,24 @@ def _count_certified() -> str:
 
 
 def _effort() -> str:
-    """Shapes of one layer tried for each side at each budget, and what the best of fewer knows."""
+    """Shapes tried for each side in one layer and in two, and what the best of fewer knows."""
     rows, runs = [], published("board/shapes").set_index("run_id")
     bits = runs["bits"] / runs["n_params"]
     for budget in (256, 512, 1024, 2048, 4096, 8192):
         declared = (shapes.runs([budget], of) for of in shapes.SHAPES.values())
-        tried = collections.defaultdict[str, list[float]](list)
+        tried = collections.defaultdict[Any, list[float]](list)
         for run in itertools.chain.from_iterable(declared):
-            if run.run_id in bits and run.architecture.n_layers == 1:
-                tried[run.architecture.side[0]].append(bits[run.run_id])
-        fewest = min(len(tried[side]) for side in SIDES)
-        cells = {
-            side: f"{len(tried[side])} ({_best_of(tried[side], fewest) / max(tried[side]):.3f})"
-            for side in SIDES
-        }
-        rows.append({"parameters": f"{budget:,}", **cells})
+            if run.run_id in bits:
+                of: Any = run.architecture
+                tried[of.side[0], of.n_layers].append(bits[run.run_id])
+        row = {"parameters": f"{budget:,}"}
+        for n_layers, layers in ((1, "one layer"), (2, "two")):
+            fewest = min(len(tried[side, n_layers]) for side in SIDES)
+            for side in SIDES:
+                known = tried[side, n_layers]
+                share = f" ({_best_of(known, fewest) / max(known):.3f})" if fewest else ""
+                row[f"{side}, {layers}"] = f"{len(known)}{share}"
+        rows.append(row)
     return tables.markdown(pd.DataFrame(rows), {})
 
 

@@ -57,8 +57,8 @@ TRACKS = {
 MARGIN = 0.02
 # Label tables of every budget on which weights count, of seeds 0, 1, ..: those of the trainings of
 # `board/typical`.
-TABLES = dict.fromkeys(families.VOCAB_SIZES, 6)
-TABLES |= {256: 96, 512: 40, 1024: 24, 2048: 12, 4096: 8}
+LABEL_TABLES = dict.fromkeys(families.VOCAB_SIZES, 6)
+LABEL_TABLES |= {256: 96, 512: 40, 1024: 24, 2048: 12, 4096: 8}
 # The sets of the board with their budgets: as many associations as parameters, and those of peaks.
 _SETS: dict[Task, int] = {
     of(budget): budget for of in (families.task, peak.task) for budget in families.VOCAB_SIZES
@@ -522,10 +522,10 @@ def placement_error(task: Task, n_params: int) -> str | None:
             "its task must be one of the board's, as many associations of pairs as parameters: "
             f"{sets}; or the largest set of memobench.board.peak.task(budget)."
         )
-    if task.seed >= TABLES[budget]:
+    if task.seed >= (n_tables := LABEL_TABLES[budget]):
         return (
-            f"task_seed must be one of the {TABLES[budget]} label tables of {budget:,} parameters, "
-            f"0 to {TABLES[budget] - 1}, got {task.seed}."
+            f"task_seed must be one of the {n_tables} label tables of {budget:,} parameters, "
+            f"0 to {n_tables - 1}, got {task.seed}."
         )
     if abs(n_params / budget - 1) > families.TOLERANCE:
         return (

@@ -28,7 +28,7 @@ NAMES = {
     "drawn": "examples of the batch",
     "items_known": "items known",
     "load": "T over the promised number",
-    "promised": "H·d_h + d",
+    "promised": "promised examples",
     "context_length": "context length",
     "n_heads": "heads H",
     "d_head": "head dimension d_h",
@@ -80,7 +80,7 @@ def words(value: Any) -> str:
     """
     # 1 equals True, but has no words.
     number = isinstance(value, Number) and not isinstance(value, bool)
-    return str(value) if number else WORDS.get(value) or str(value).replace("_", " ")
+    return f"{value:,}" if number else WORDS.get(value) or str(value).replace("_", " ")
 
 
 def label(column: str, value: Any) -> str:

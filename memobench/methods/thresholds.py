@@ -1,7 +1,7 @@
 """Estimates of what many trainings of one architecture know. Pure functions; no files.
 
-*Typical* capacity is a mean over label tables and initial weights at a stated number of steps, with
-its limit for more of them. The largest set known completely is a threshold with noise:
+*Typical* capacity is a mean over label tables and initial weights at a stated number of steps. The
+largest set known completely is a threshold with noise:
 `fit_half_known` is the size at which half of the trainings know 99%.
 
 Shape letters: K rungs (numbers of steps), T label tables, S starts of each, F learning rates, P

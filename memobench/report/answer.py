@@ -27,8 +27,12 @@ NAMES = {
 }
 # What pages call heads that have as many dimensions as the residual stream.
 WIDE = form_name(_ATTENTION, "full")
-# Bits per parameter that others measured, of larger models.
-FIELD = {2.0: "Gardner; Allen-Zhu & Li", 3.83: "Morris et al., float32"}
+# Bits per parameter of perceptrons, and that others measured of larger models.
+FIELD = {
+    2.0: "Gardner; Allen-Zhu & Li",
+    3.51: "Morris et al., bfloat16",
+    3.83: "Morris et al., float32",
+}
 
 
 def answer(table: pd.DataFrame) -> str:
@@ -81,7 +85,7 @@ def draw(table: pd.DataFrame, bits_of: dict[str, list[Any]], title: str) -> "Fig
         (
             sets,
             _largest_sets(compared),
-            "associations per parameter\nthat half of the trainings learn",
+            "associations per parameter of which\nhalf of the trainings learn 99%",
         ),
     ):
         draw_labelled_lines(axis, lines, max(FIELD) + 0.3 if axis is bits else None)
@@ -90,15 +94,17 @@ def draw(table: pd.DataFrame, bits_of: dict[str, list[Any]], title: str) -> "Fig
     bits.grid(visible=False, axis="y")
     for value, where in FIELD.items():
         bits.axhline(value, color=FAINT, linewidth=1, linestyle=":", zorder=0)
+        # The axis tells whole numbers. High ones are at the left, where lines are low.
+        right = value < 3
         bits.annotate(
-            f"{value:g}: {where}",
-            (1, value),
-            xytext=(-4, 3),
+            where if value.is_integer() else f"{value:g}: {where}",
+            (right, value),
+            xytext=(-4 if right else 4, 2),
             xycoords=("axes fraction", "data"),
             textcoords="offset points",
             color=FAINT,
-            fontsize="x-small",
-            ha="right",
+            fontsize="xx-small",
+            ha="right" if right else "left",
         )
     figure.suptitle(title, fontsize="medium")
     return figure

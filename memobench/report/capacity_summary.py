@@ -238,7 +238,9 @@ def _ratios(axis: "Axes", contests: Sequence[capacity_summary.Contest]) -> None:
             label=f"{steps:,} steps",
         )
     axis.axhline(1, color="black", linewidth=1, linestyle=":")
-    axis.set_title("bits, attention alone over\nMLP, each by its best form")
+    heads = {heads for x in contests for side, heads in x.forms if side == attention}
+    by = "each by its best form" if "narrow" in heads else "without narrow heads"
+    axis.set_title(f"bits, attention alone over\nMLP, {by}")
     axis.set_ylim(0, max(1.3, 1.05 * axis.get_ylim()[1]))
     _parameters(axis, [budget for budget, _ in ratios])
     axis.legend(fontsize="small")

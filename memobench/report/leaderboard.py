@@ -51,10 +51,10 @@ own weights, found by any means: `memobench submit` writes them for a pull reque
 Written by `memobench leaderboard`; never edited by hand.
 """
 _EARLIER = """
-[Board v2](boards/v2-tables.md) ranks by sets as large as the budget, and has more families at 4,096
-and 8,192 parameters. An MLP of two layers is first there at 8,192, where attention + MLP has
-no narrow heads; its peak, of fewer learning rates and sets, is
-[not ranked here](board/depth.md)."""
+[Board v2](boards/v2-tables.md) ranks by sets as large as the budget{reversed}, and has more
+families at 4,096 and 8,192 parameters. An MLP of two layers is first there at 8,192, where
+attention + MLP has no narrow heads. Two layers with narrow heads, some of fewer learning rates and
+sets, are [not ranked here](board/depth.md)."""
 _MARGIN = f"""
 Submitted weights rank above an entry where they know over {standard.MARGIN:.0%} more than it does.
 """
@@ -77,17 +77,17 @@ _BESIDE = {
 }
 
 
-def page(board: pd.DataFrame, said: str = "", has_earlier: bool = False) -> str:
+def page(board: pd.DataFrame, said: str = "", earlier: str = "") -> str:
     """The board as Markdown, a section for each budget and in it a table for each track.
 
     Args:
       board: as `board.build` makes it.
       said: the answer in sentences.
-      has_earlier: whether the page of the board before this one lies beside it.
+      earlier: of the board before this one, if its page lies beside it.
     """
     board = html.name_entries(board)
     introduction = INTRODUCTION.replace("@@answer@@", f"{said}\n\n{_FIGURE}\n\n" * bool(said))
-    introduction = introduction.replace("@@earlier@@", _EARLIER * has_earlier)
+    introduction = introduction.replace("@@earlier@@", earlier)
     tracks = set(board["track"]) or standard.TRACKS
     lines = [f"- `{x}`: {meaning}" for x, meaning in standard.TRACKS.items() if x in tracks]
     if (board["by"] != standard.OWN).any():
@@ -145,7 +145,10 @@ def write(
     if peak_answer.has_answer(at_peak):
         said = f"{peak_answer.answer(at_peak)} {answer.compare_learned_sets(ours)}".strip()
         save(peak_answer.draw(at_peak, ours), folder / "leaderboard.png")
-    text = page(board, said, (folder / "boards/v2-tables.md").exists())
+    earlier = ""
+    if (folder / "boards/v2-tables.md").exists():
+        earlier = _EARLIER.format(reversed=peak_answer.tell_reversed(at_peak))
+    text = page(board, said, earlier)
     atomic.replace_text(folder / "LEADERBOARD.md", text)
     tables.write_csv(board, folder / "leaderboard.csv")
     atomic.replace_text(folder / "leaderboard.tex", latex.booktabs(html.name_entries(board)))

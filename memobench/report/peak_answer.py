@@ -109,9 +109,9 @@ def answer(found: pd.DataFrame) -> str:
     order = _in_brackets(*_tell_exceptions(best, first, others, ranked=True))
     name = NAMES[first]
     return (
-        f"Attention alone, {form}, knows {over} times the bits of an MLP as large{notes}, "
+        f"Attention alone, {form}, knows {over} times an equally large MLP's bits{notes}, "
         f"with wide heads {wide}. {name[0].upper()}{name[1:]} knows most: {bits} bits per "
-        f"parameter{order}. {'All in one layer, ' if is_one else 'That is '}"
+        f"parameter{order}. {'In one layer, ' if is_one else 'That is '}"
         f"{name_budgets([*best])}, at best set sizes, after {last[_MLP]['steps']:,} "
         "full-batch Adam steps."
     )
@@ -129,6 +129,27 @@ def overfull_ratio(found: pd.DataFrame, budget: int, side: str = _ATTENTION) -> 
     """
     bits = found[found["budget"] == budget].groupby("side")["of_budget"].max()
     return float(bits[side] / bits[_MLP])
+
+
+def tell_reversed(found: pd.DataFrame) -> str:
+    """A clause on the budgets at which sets as large as these reverse attention alone and MLP.
+
+    It begins with a comma, and is empty where no budget does.
+
+    Args:
+      found: as `name_peaks` returns it.
+    """
+    budgets = [
+        f"{budget:,}"
+        for budget, rows in find_best(found).items()
+        if overfull_ratio(found, budget) < 1 < compare(rows[_ATTENTION], rows[_MLP]).value
+    ]
+    if not budgets:
+        return ""
+    return (
+        f", on which attention alone knows less than the MLP at {enumerate_words(budgets)} "
+        "parameters, and here more"
+    )
 
 
 def has_answer(found: pd.DataFrame) -> bool:
@@ -153,9 +174,12 @@ def draw(found: pd.DataFrame, table: pd.DataFrame) -> "Figure":
         format_range([compare(rows[x], rows[_MLP]).value for rows in best.values() if x in rows])
         for x in (_ATTENTION, WIDE)
     )
+    of_rows = [row for rows in best.values() for row in rows.values()]
+    layer = "One layer, " if all(row["n_layers"] == 1 for row in of_rows) else ""
+    steps = format_range([row["steps"] for row in of_rows], ",d")
     title = (
-        f"At best set sizes attention alone knows {over} times the MLP's bits\nwith narrow heads, "
-        f"{wide} times with wide ones"
+        f"{layer}{steps} steps, best set sizes: attention alone knows {over} times\nthe MLP's bits "
+        f"with narrow heads, {wide} times with wide ones"
     )
     return draw_answer(table, lines, title)
 
@@ -178,8 +202,8 @@ def _tell_exceptions(
             by_ranks.append(f"{budget:,}")
     notes = [f"undecided at {', '.join(undecided)}"] * bool(undecided)
     if by_ranks:
-        also = "also" if undecided else "undecided"
-        notes.append(f"by ranks {also} at {', '.join(by_ranks)}")
+        said = "by ranks" if undecided else "by ranks undecided"
+        notes.append(f"{said} at {', '.join(by_ranks)}")
     yield ", ".join(notes)
     if behind:
         yield f"less at {', '.join(behind)}"

@@ -25,9 +25,9 @@ Every claim under every variant: the verdict, the statistic that decides it with
 and the steps in round brackets (the fewest, where they differ between sizes); behind an arrow the
 same with twice the steps. Of a claim and a variant that a larger preset has, too, those of the
 quick preset are left out, which takes fewer steps or smaller sizes, and those without a statistic
-where another larger preset has one. The page of each experiment says what the statistic is and in which
-range the claim is true, has the evidence, names the device that measured it, and says how many
-seeds would decide what is undecided.
+where another larger preset has one. The page of each experiment says what the statistic is and in
+which range the claim is true, has the evidence, names the device that measured it, and says how
+many seeds would decide what is undecided.
 
 Behind the interval is the region in which the claim counts as true, and the distance of the
 statistic from the nearest end of that region. Where a claim gives a value, it stands before the
@@ -195,7 +195,7 @@ def _rows(verdicts: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def _reason(row: Mapping[Any, Any]) -> str:
-    """Why a claim is undecided, behind a colon; "" if it is not, or its interval says so."""
+    """The reason of an undecided claim behind a colon; "" where its interval is the reason."""
     if row["verdict"] != claims.UNDECIDED:
         return ""
     if claims.MISSING in row["evidence"]:

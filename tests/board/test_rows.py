@@ -184,7 +184,7 @@ def test_what_is_no_entry_is_left_out_and_named_where_it_is_foreign(caplog):
     rows = three()
     rows[0] |= {"architecture": "theirs"}
     rows[1] |= {"status": "diverged"}
-    foreign = [counted(seed=board.TABLES[BUDGET]), counted(architecture=HEADS, n_params=900)]
+    foreign = [counted(seed=board.LABEL_TABLES[BUDGET]), counted(architecture=HEADS, n_params=900)]
     foreign += [counted() | {"architecture": "theirs"}]
     found = build(rows, [*foreign, counted(bits=222.0)])
     assert found["architecture"].tolist() == ["attention_only", "attention_only"]

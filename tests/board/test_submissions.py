@@ -360,7 +360,7 @@ def test_the_best_weights_of_runs_are_submitted_and_checked(tmp_path, caplog):
     ]
     # Weights of another set, and of a label table that nobody counts, have no place.
     runs += [
-        dataclasses.replace(runs[0], task=families.task(256, board.TABLES[256]), seed=seed)
+        dataclasses.replace(runs[0], task=families.task(256, board.LABEL_TABLES[256]), seed=seed)
         for seed in (0, 1)
     ]
     folder = tmp_path / "shards"

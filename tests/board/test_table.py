@@ -28,9 +28,9 @@ def _entry(architecture, vocab_size=50):
     return cells(Run(task=Associations(vocab_size=vocab_size), architecture=architecture))
 
 
-@pytest.mark.parametrize("budget", board.TABLES)
+@pytest.mark.parametrize("budget", board.LABEL_TABLES)
 def test_every_run_of_the_board_is_an_entry(budget):
-    assert board.TABLES.keys() == peak.TABLES.keys() == families.VOCAB_SIZES.keys()
+    assert board.LABEL_TABLES.keys() == peak.TABLES.keys() == families.VOCAB_SIZES.keys()
     for shape in families.shapes(budget)[::9]:
         row = made(board.run(shape, budget), 1.0, 0.0)
         assert board.track_of(row) == board.EXACT
@@ -113,7 +113,7 @@ def test_what_the_board_lacks_is_said_in_one_line(ask, said):
 @pytest.mark.parametrize(
     ("task", "n_params", "said"),
     [
-        (families.task(256, board.TABLES[256] - 1), 256, ""),
+        (families.task(256, board.LABEL_TABLES[256] - 1), 256, ""),
         (families.task(256), 268, ""),
         (peak.task(512, 39), 512, ""),
         (families.task(512, 40), 512, "task_seed must be one of the 40 label tables of 512"),

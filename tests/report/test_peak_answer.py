@@ -38,22 +38,24 @@ def test_a_side_is_its_best_form_at_a_budget(peaks):
 def test_the_answer_says_where_an_order_is_undecided(peaks):
     said = peak_answer.answer(peaks)
     assert said.startswith("Attention alone, with heads narrower than the model, knows 1.")
-    assert " All in one layer, from 256 to 8,192 parameters, at best set sizes, " in said
-    assert " bits per parameter (undecided at 256, by ranks also at 2,048). " in said
+    assert " In one layer, from 256 to 8,192 parameters, at best set sizes, " in said
+    assert " bits per parameter (undecided at 256, by ranks at 2,048). " in said
     assert "Attention + MLP knows most: " in said
-    assert " an MLP as large (on as many pairs as parameters 0." in said
+    assert " an equally large MLP's bits (on as many pairs as parameters 0." in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention + MLP", 1.2))
     # Ranks are those of before.
     assert " bits per parameter (by ranks undecided at 256, 2,048). " in clear
     last = (peaks["side"] == "attention alone") & (peaks["budget"] == 8192)
     near = peak_answer.answer(with_bits(peaks, last, 0.97))
-    assert " an MLP as large (undecided at 8,192; on as many pairs as parameters " in near
+    assert (
+        " an equally large MLP's bits (undecided at 8,192; on as many pairs as parameters " in near
+    )
 
 
 def test_the_answer_says_where_the_first_at_the_largest_budget_knows_less(peaks):
     both = peaks["side"] == "attention + MLP"
     behind = peak_answer.answer(with_bits(peaks, both & (peaks["budget"] == 512), 0.5))
-    assert " bits per parameter (undecided at 256, by ranks also at 2,048; less at 512). " in behind
+    assert " bits per parameter (undecided at 256, by ranks at 2,048; less at 512). " in behind
 
 
 def test_the_answer_is_of_the_budgets_and_forms_that_there_are(peaks):
