@@ -399,7 +399,7 @@ def estimate_designs(log_ratio: pd.DataFrame) -> pd.DataFrame:
     """The rows of `ratios` of one budget, with `low` and `high` of attention alone over the MLP.
 
     95% intervals of single designs over label tables and initial weights. Two tables are too few
-    for a spread of their own: all designs of the budget have that of their mean.
+    for a variance of their own: each design has the mean variance of all.
     """
     noise_C = log_ratio["noise"].dropna()
     # Each design has the variance of TABLES tables, which is TABLES - 1 degrees of freedom.
@@ -549,7 +549,7 @@ class Effects(Drawing):
                 "### Single designs",
                 "Attention alone over the MLP in each design, with a 95% interval over label "
                 "tables and initial weights, and on each of the two tables. Two are too few for a "
-                "spread of their own, so all designs of a budget have that of their mean: "
+                "variance of their own, so each design has the mean of all of its budget: "
                 "intervals are right on average, too wide where trainings vary little and too "
                 "narrow where they vary much. – where a training failed.",
                 tables.markdown(_format_designs(by_budget), {}),
@@ -594,9 +594,8 @@ def headline(table: pd.DataFrame) -> str:
         ]
         for widths in WIDTHS
     }
-    designs = format_range([every["designs"] for every, _, _ in found["both"]], "d").replace(
-        " to ", "–"
-    )
+    n_designs = [every["designs"] for every, _, _ in found["both"]]
+    designs = format_range(n_designs, "d").replace(" to ", "–")
     by_budget = split_budgets(ratios(table))
     budgets = format_range([*by_budget], ",d")
     ratio, both = (format_range([each[i]["ratio"] for each in found["both"]]) for i in (0, 2))
@@ -608,10 +607,9 @@ def headline(table: pd.DataFrame) -> str:
         for each in zip(*every, strict=True)
     )
     return (
-        f"In {designs} other designs at {budgets} attention alone averages {ratio} "
-        f"times the MLP's bits (other widths {among}; singly "
-        f"{single.min():.2f} to {single.max():.2f}, spread {spread_of}%, by chance "
-        f"{chance}%), attention + MLP {both}{_tell_lead(by_budget)}."
+        f"In {designs} other designs at {budgets} attention alone averages {ratio} times the MLP's "
+        f"bits (other widths {among}; singly {single.min():.2f} to {single.max():.2f}, spread "
+        f"{spread_of}%, by chance {chance}%), attention + MLP {both}{_tell_lead(by_budget)}."
     )
 
 
