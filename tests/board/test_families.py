@@ -34,7 +34,7 @@ def test_every_family_has_shapes_that_meet_a_budget(budget, of):
 @pytest.mark.parametrize("budget", [*depth.SMALL, *depth.LARGE])
 def test_shapes_of_two_layers_meet_a_budget(budget):
     task = families.task(budget)
-    for shape in depth.deep_shapes(budget):
+    for shape in depth.halve_shapes(budget):
         n_params, _ = models.count_parameters(shape.module_for(task), task.context_length)
         assert abs(n_params - budget) <= families.TOLERANCE * budget, shape
 
