@@ -80,10 +80,13 @@ def narrow_shapes(budget: int) -> list[Architecture]:
 def deep_shapes(budget: int) -> list[Architecture]:
     """The shapes of two layers with narrow heads, alone and beside an MLP.
 
+    Above 2,048 parameters of the three narrowest widths alone: in one layer wider models know less.
+
     >>> sorted({shape.family for shape in deep_shapes(256)})[0]
     'MLP, narrow head, 2 layers'
     """
-    return _shapes_within_budget(budget, functools.partial(_narrow_at_width, n_layers=2))
+    at = widths(budget)[: 3 if budget > 2048 else None]
+    return _shapes_within_budget(budget, functools.partial(_narrow_at_width, n_layers=2), at)
 
 
 def block_shapes(budget: int) -> list[Architecture]:
@@ -105,10 +108,13 @@ def sparse_shapes(budget: int) -> list[Architecture]:
 
 
 def _shapes_within_budget(
-    budget: int, of: Callable[[int, int], Iterator[Architecture]]
+    budget: int, of: Callable[[int, int], Iterator[Architecture]], at: list[int] | None = None
 ) -> list[Architecture]:
-    """The shapes that a function of budget and width makes, if they meet the budget."""
-    found = dict.fromkeys(shape for width in widths(budget) for shape in of(budget, width))
+    """The shapes that a function of budget and width makes, if they meet the budget.
+
+    They have these widths, by default all.
+    """
+    found = dict.fromkeys(shape for width in at or widths(budget) for shape in of(budget, width))
     return [shape for shape in found if meets_budget(shape, budget)]
 
 
