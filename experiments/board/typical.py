@@ -36,7 +36,6 @@ from memobench.experiment import Experiment
 from memobench.experiments.board import shapes
 from memobench.methods.capacity import Capacity
 from memobench.methods.training import Training
-from memobench.models.transformer import MLP, AttentionOnly
 from memobench.report.capacity_summary import Typical
 from memobench.store.published import published
 
@@ -174,14 +173,6 @@ def _standard(budgets: Iterable[int], *kinds: str) -> tuple[Run, ...]:
     )
 
 
-# Two layers with narrow heads, of 2,048 parameters: no search chose them.
-_DEEPER: dict[str, Any] = {"n_layers": 2, "heads": "full"}
-_DEEP = (
-    AttentionOnly(d_model=8, d_head=2, n_heads=8, **_DEEPER),
-    MLP(d_model=5, d_head=1, n_heads=17, d_mlp=31, **_DEEPER),
-)
-
-
 def _brief_run(shape: Architecture, budget: int) -> Run:
     """The run of an entry without shorter trainings and sets that fit, a sixth of the work."""
     whole = run(shape, budget, pilots=2)
@@ -194,8 +185,6 @@ def _narrow_runs() -> Iterator[Run]:
     for budget in shapes.NARROW:
         for shape in shapes.standard(budget, "narrow"):
             yield (_brief_run if budget > 4096 else _run)(shape, budget)
-    for shape in _DEEP:
-        yield _brief_run(shape, 2048)
 
 
 EXPERIMENTS = (

@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 DEFINITION = """\
 Every entry is the shape of its family that knew most bits at its budget in the short search of
 `board/shapes`, whose four label tables rarely tell it from the next, or that knew most of those
-measured as entries; two layers with narrow heads, if any, have half the heads of one. **Bits** are
-those of an overfull set (T log2 N minus the negative log-likelihood in bits, at least 0; as many
-associations as parameters), means over label tables, each with one or more *initial weights* of its
-own, after a stated number of steps of the exact gradient, with Student's 95% interval of the means
-of tables. **Degrees of freedom** are the dimensions of the set of functions that the weights can
-have, the rank of the Jacobian of log-probabilities: fewer than parameters; – where they differ
-between weights. The **learning rate** of each number of steps is chosen by pilots, whose initial
-weights do not count; *edge* says that it is the least or the largest of those tried. The **gain**
-is bits over those after a quarter of the steps, on the same tables and initial weights: an entry
-whose gain is above 1 has not shown what more steps would know. **Associations** are those known
-beyond guessing. **Half know** is the number of associations of which half of the trainings come to
-know 99% at a learning rate of their own, the **rate of sets**. Pilots, which do not count, chose it
-and may not have found the best; the 95% interval is credible where trainings fail or not by the
-size alone. **Ranks** are of bits per parameter: entries that cannot be told apart at 95%, after
-Holm's correction for all pairs of a table, share a range.
+measured as entries. **Bits** are those of an overfull set (T log2 N minus the negative
+log-likelihood in bits, at least 0; as many associations as parameters), means over label tables,
+each with one or more *initial weights* of its own, after a stated number of steps of the exact
+gradient, with Student's 95% interval of the means of tables. **Degrees of freedom** are the
+dimensions of the set of functions that the weights can have, the rank of the Jacobian of
+log-probabilities: fewer than parameters; – where they differ between weights. The **learning rate**
+of each number of steps is chosen by pilots, whose initial weights do not count; *edge* says that it
+is the least or the largest of those tried. The **gain** is bits over those after a quarter of the
+steps, on the same tables and initial weights: an entry whose gain is above 1 has not shown what
+more steps would know. **Associations** are those known beyond guessing. **Half know** is the number
+of associations of which half of the trainings come to know 99% at a learning rate of their own, the
+**rate of sets**. Pilots, which do not count, chose it and may not have found the best; the 95%
+interval is credible where trainings fail or not by the size alone. **Ranks** are of bits per
+parameter: entries that cannot be told apart at 95%, after Holm's correction for all pairs of a
+table, share a range.
 """
 # What pages call bits over degrees of freedom.
 PER_FREEDOM = "bits / degree of freedom"
