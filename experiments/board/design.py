@@ -391,8 +391,8 @@ def compare_choices(by_budget: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
         for budget, log_ratio in by_budget.items()
         for choice, of in effects(log_ratio, name).iloc[1:].groupby("choice", sort=False)
     ]
-    found = pd.DataFrame(rows)
-    return found.assign(matters=statistics.holm(list(found["p_value"]))) if rows else found
+    found = pd.DataFrame(rows, columns=["name", "budget", "choice", "ratios", "p_value"])
+    return found.assign(matters=np.array(statistics.holm(list(found["p_value"])), bool))
 
 
 def estimate_designs(log_ratio: pd.DataFrame) -> pd.DataFrame:

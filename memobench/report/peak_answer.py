@@ -147,8 +147,8 @@ def tell_reversed(found: pd.DataFrame) -> str:
     if not budgets:
         return ""
     return (
-        f", on which attention alone knows less than the MLP at {enumerate_words(budgets)} "
-        "parameters, and here more"
+        f", on which attention alone knows less than the MLP on average at "
+        f"{enumerate_words(budgets)} parameters, and here more"
     )
 
 

@@ -30,10 +30,10 @@ which range the claim is true, has the evidence, names the device that measured 
 many seeds would decide what is undecided.
 
 Behind the interval is the region in which the claim counts as true, and the distance of the
-statistic from the nearest end of that region. Where a claim gives a value, it stands before the
-region, and the distance is from this value, *excluded* where the interval leaves it out: a claim
-with a margin may hold where its own value is excluded. What is undecided for another reason than
-its interval gives that reason.
+statistic from the nearest end of that region that is not zero. Where a claim gives a value, it
+stands before the region, and the distance is from this value, *excluded* where the interval leaves
+it out: a claim with a margin may hold where its own value is excluded. What is undecided for
+another reason than its interval gives that reason.
 
 Every interval is one of 95% by itself: of a hundred statistics at the edge of their regions two or
 three look decided by chance. {standing}
@@ -141,21 +141,21 @@ def _without_superseded(
     Those of quick presets are, where a larger one has any, and those without a statistic, where
     another larger one has one.
     """
-    of_pair = collections.defaultdict[Any, list[str]](list)
-    with_interval = set()
+    of_pair = collections.defaultdict[Any, set[str]](set)
+    with_interval = collections.defaultdict[Any, set[str]](set)
     for (experiment, preset), found in verdicts.items():
         for row in found.to_dict("records"):
             pair = experiment, row["claim"], row["variant"]
-            of_pair[pair].append(preset)
+            of_pair[pair].add(preset)
             if _has_interval(row) and preset != QUICK:
-                with_interval.add(pair)
+                with_interval[pair].add(preset)
 
     def is_kept(experiment: str, preset: str, row: Mapping[Any, Any]) -> bool:
         pair = experiment, row["claim"], row["variant"]
-        if preset == QUICK and {*of_pair[pair]} != {QUICK}:
+        if preset == QUICK and of_pair[pair] != {QUICK}:
             return False
         lacks = row["verdict"] == claims.UNDECIDED and not _has_interval(row)
-        return not (lacks and pair in with_interval)
+        return not (lacks and with_interval[pair] - {preset})
 
     return {
         (experiment, preset): found.loc[
