@@ -66,7 +66,7 @@ SHARES = {
 
 
 def halve_shapes(budget: int) -> Iterator[Architecture]:
-    """The board's with narrow heads, in two layers; from LARGE on an MLP with a wide head, too."""
+    """The board's with narrow heads, in two layers; at LARGE budgets an MLP with a wide head."""
     former = [FORMER[budget]] if budget in FORMER else []
     yield from map(_halve, [*shapes.standard(budget, "narrow"), *former])
     if budget in LARGE:

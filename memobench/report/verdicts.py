@@ -211,9 +211,9 @@ def _reason(row: Mapping[Any, Any]) -> str:
 def estimate_of(row: Mapping[Any, Any]) -> str:
     """A verdict's statistic and interval behind a comma; empty where it has none.
 
-    Behind them the region in which the claim counts as true, and the distance from its nearest end;
-    of a claim that gives a value that value and the distance from it, which is excluded if it lies
-    outside the interval.
+    Behind them the region in which the claim counts as true, and the distance from its nearest end
+    that is not zero; of a claim that gives a value that value and the distance from it, which is
+    excluded if it lies outside the interval.
 
     >>> row = dict(estimate=1.5, low=1.4, high=1.6, claimed=1, least=2 / 3, most=1.5)
     >>> estimate_of(row)
@@ -230,10 +230,10 @@ def estimate_of(row: Mapping[Any, Any]) -> str:
     """
     names = ("estimate", "low", "high", "claimed", "least", "most")
     numbers = [float(pd.to_numeric(row[name], errors="coerce")) for name in names]
-    if math.isnan(numbers[1]) or math.isnan(numbers[2]):
+    _, low, high, _, *ends_of_region = numbers
+    if math.isnan(low) or math.isnan(high):
         return ""
-    _, low, high, *_ = numbers
-    shown = ", ".join(_show_beside(end, numbers[4:]) for end in (low, high))
+    shown = ", ".join(_show_beside(end, ends_of_region) for end in (low, high))
     estimate, _, _, claimed, least, most = (float(f"{number:.3g}") for number in numbers)
     found = f", {estimate:.3g} [{shown}]"
     # Of the least positive number a table has a few digits.

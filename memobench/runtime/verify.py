@@ -45,7 +45,7 @@ SAME = {"within": 1e-4, "zero": 1e-6}
 _LISTED = 10.0**-LISTED_DIGITS
 # A column that no other can have the name of.
 _PLACE = "shard and row"
-# Training on two machines may take other ways, from rounding that differs.
+# Two machines round otherwise, and some trainings amplify it.
 _MEASURED_TWICE = (
     "with rows that differ by more than rounding, as of trainings on two machines, or of a row "
     "that was changed; the one counts whose weights are kept, or the first that is read"
