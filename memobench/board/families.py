@@ -98,6 +98,15 @@ def block_shapes(budget: int) -> list[Architecture]:
     return _shapes_within_budget(budget, _blocks_at_width)
 
 
+def narrow_block_shapes(budget: int) -> list[Architecture]:
+    """The shapes of today's blocks with narrow heads, and of their attention alone.
+
+    >>> sorted({shape.family for shape in narrow_block_shapes(256)})[:2]
+    ['modern (activation=bilinear), narrow heads', 'modern (activation=gelu), narrow heads']
+    """
+    return _shapes_within_budget(budget, functools.partial(_blocks_at_width, narrow=True))
+
+
 def sparse_shapes(budget: int) -> list[Architecture]:
     """The shapes of mixtures of SwiGLU experts and of product-key memories, without norms.
 
@@ -213,18 +222,24 @@ def _shapes_at_width(budget: int, width: int) -> Iterator[Architecture]:
         yield from mlp_shapes(n_heads)
 
 
-def _blocks_at_width(budget: int, width: int) -> Iterator[Architecture]:
-    for norm, scale in (("rms", width), ("none", 0)):
-        if n_heads := round((_memory_budget(budget, width) - 2 * scale) / (4 * width**2)):
-            yield Modern(d_model=width, d_head=width, n_heads=n_heads, norm=norm)
-    for norm, activation in BLOCKS:
-        for own, left in _sizes_with_heads(budget, width, norm):
-            if (d_mlp := neurons(activation, left, width)) >= 1:
-                yield Modern(**own, d_mlp=d_mlp, activation=activation)
+def _blocks_at_width(budget: int, width: int, narrow: bool = False) -> Iterator[Architecture]:
+    for d_head in _head_dimensions(width, narrow):
+        for norm, scale in (("rms", width), ("none", 0)):
+            if n_heads := round((_memory_budget(budget, width) - 2 * scale) / (4 * width * d_head)):
+                yield Modern(d_model=width, d_head=d_head, n_heads=n_heads, norm=norm)
+        for norm, activation in BLOCKS:
+            for own, left in _sizes_with_heads(budget, width, d_head, norm):
+                if (d_mlp := neurons(activation, left, width)) >= 1:
+                    yield Modern(**own, d_mlp=d_mlp, activation=activation)
+
+
+def _head_dimensions(width: int, narrow: bool) -> tuple[int, ...]:
+    """Of today's blocks: as the model is wide, or narrow ones, which rotate in pairs."""
+    return tuple(x for x in NARROW if 1 < x < width) if narrow else (width,)
 
 
 def _sparse_at_width(budget: int, width: int) -> Iterator[Architecture]:
-    for own, left in _sizes_with_heads(budget, width, "none"):
+    for own, left in _sizes_with_heads(budget, width, width, "none"):
         if (d_mlp := neurons("swiglu", left / N_EXPERTS - width, width)) >= 1:
             for top_k in TOP_K:
                 yield MixtureOfExperts(**own, d_mlp=d_mlp, n_experts=N_EXPERTS, top_k=top_k)
@@ -240,12 +255,14 @@ def _memory_budget(budget: int, width: int) -> int:
     return budget - 2 * VOCAB_SIZES[budget] * width
 
 
-def _sizes_with_heads(budget: int, width: int, norm: str) -> Iterator[tuple[dict[str, Any], int]]:
+def _sizes_with_heads(
+    budget: int, width: int, d_head: int, norm: str
+) -> Iterator[tuple[dict[str, Any], int]]:
     """Sizes of several numbers of heads, and the parameters that they and norms leave."""
     left = _memory_budget(budget, width) - (0 if norm == "none" else 3 * width)
-    head = 4 * width**2
+    head = 4 * width * d_head
     for n_heads in _numbers_of_heads(left / head):
-        sizes = {"d_model": width, "d_head": width, "n_heads": n_heads, "norm": norm}
+        sizes = {"d_model": width, "d_head": d_head, "n_heads": n_heads, "norm": norm}
         yield sizes, left - n_heads * head
 
 

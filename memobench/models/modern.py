@@ -325,6 +325,8 @@ class ModernBase(WithHeads):
         """The options that are not default are part of it: they are other models."""
         options = [x for x in super().shown_sizes if x not in self.shown_sizes]
         name = f"{self.name} ({', '.join(options)})" if options else self.name
+        if self.d_head < self.d_model:
+            name += ", narrow heads"
         return in_words(name, self.shared_cells())
 
     @property

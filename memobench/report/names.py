@@ -52,18 +52,15 @@ def display_name(of: Architecture | Mapping[str, Any]) -> str:
     row: Any = of
     known = of if isinstance(of, Architecture) else capacity_summary.architecture(row)
     family = escape_unprintable(known.family) if known else read_family(row)
-    before, _, layers = family.rpartition(", ")
-    if re.fullmatch(r"\d+ layers", layers):
-        family = before
-    else:
-        layers = ""
-    name, _, rest = family.partition(" (")
+    found: Any = re.fullmatch(r"(.*?)(, narrow heads?)?(, \d+ layers)?", family, re.DOTALL)
+    of_kind, heads, layers = found.groups("")
+    name, _, rest = of_kind.partition(" (")
     options = rest.removesuffix(")").split(", ") if rest.endswith(")") else []
     if known and known.name in _SIDES:
-        family = _name_form(known)
-    elif (options or not rest) and all("=" in x for x in options):
-        family = _name_kind(name, options)
-    return ", ".join(filter(None, (family.replace("_", " "), layers)))
+        return _name_form(known) + layers
+    if (options or not rest) and all("=" in x for x in options):
+        of_kind = _name_kind(name, options)
+    return of_kind.replace("_", " ") + heads + layers
 
 
 def name_entry(of: Architecture | Mapping[str, Any], sizes: str) -> str:

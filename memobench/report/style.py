@@ -55,11 +55,13 @@ class Style:
 
 
 # By the first words of a name; what follows says the dash and whether it is a variant.
-_BASES = {
+_SIDES = {
     "attention alone": Style(BLUE, "o"),
     "MLP": Style(ORANGE, "s"),
     "attention + MLP": Style(GREEN, "D"),
     "ReLU MLP": Style(BROWN, "s"),
+}
+_BLOCKS = {
     "modern attention alone": Style(BLUE, "p"),
     "SwiGLU block": Style(PINK, "^"),
     "GELU block": Style(OCHRE, "v"),
@@ -68,12 +70,13 @@ _BASES = {
     "mixture of 4 experts": Style(TEAL, "P"),
     "product-key memory": Style(GREY, "X"),
 }
-_DASHES = {
+_DASHES_OF_SIDES = {
     **dict.fromkeys(("narrow head", "narrow heads"), SOLID),
-    **dict.fromkeys(("wide head", "wide heads", "no norm"), DASHED),
+    **dict.fromkeys(("wide head", "wide heads"), DASHED),
     **dict.fromkeys(("compressed head", "compressed heads"), DOTTED),
 }
-_VARIANTS = ("2 layers", "2 per token")
+_DASHES_OF_BLOCKS = {"no norm": DASHED}
+_VARIANTS = ("2 layers", "2 per token", "narrow heads")
 # Of other columns than the architecture.
 OTHERS = {
     "one next token": Style(GREY, "o"),
@@ -108,10 +111,11 @@ def find_declared(name: str) -> Style | None:
     if name in OTHERS:
         return OTHERS[name]
     base, *rest = name.split(", ")
-    style, variants = _BASES.get(base), 0
+    dashes = _DASHES_OF_SIDES if base in _SIDES else _DASHES_OF_BLOCKS
+    style, variants = (_SIDES | _BLOCKS).get(base), 0
     for part in rest:
-        if style and part in _DASHES:
-            style = dataclasses.replace(style, dash=_DASHES[part])
+        if style and part in dashes:
+            style = dataclasses.replace(style, dash=dashes[part])
         else:
             variants += part in _VARIANTS or 2
     if style is None or variants > 1:

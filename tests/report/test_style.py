@@ -14,7 +14,13 @@ from memobench.report import style
 from memobench.report.names import display_name
 from memobench.store import published
 
-SHAPES = (families.shapes, families.narrow_shapes, families.block_shapes, families.sparse_shapes)
+SHAPES = (
+    families.shapes,
+    families.narrow_shapes,
+    families.block_shapes,
+    families.narrow_block_shapes,
+    families.sparse_shapes,
+)
 NAMES = sorted({display_name(shape) for of in SHAPES for shape in of(1024)})
 
 
