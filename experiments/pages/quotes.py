@@ -51,7 +51,7 @@ def _answer() -> str:
 def _ratios() -> str:
     """Bits per parameter, and attention over MLP, at every budget with all forms."""
     over_mlp = {budget: of_form[fresh.ATTENTION] for budget, of_form in read_fresh().items()}
-    return peak_answer.tabulate(read_peaks(), over_mlp)
+    return peak_answer.tabulate(read_peaks(), over_mlp, read_peaks("board/edges"))
 
 
 def _bought() -> str:

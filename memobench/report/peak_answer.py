@@ -215,19 +215,24 @@ def _in_brackets(*notes: str) -> str:
     return f" ({found})" if found else ""
 
 
-def tabulate(found: pd.DataFrame, fresh: Mapping[int, Estimate] | None = None) -> str:
+def tabulate(
+    found: pd.DataFrame,
+    fresh: Mapping[int, Estimate] | None = None,
+    beyond: pd.DataFrame | None = None,
+) -> str:
     """A Markdown table of bits per parameter, and of attention over MLP, a row for each budget.
 
     Args:
       found: as `name_peaks` returns it.
       fresh: attention over MLP on label tables that chose nothing, at every budget.
+      beyond: as `name_peaks` returns it, of learning rates and set sizes beyond those of `found`.
     """
     rows = [
         {
             "parameters": f"{budget:,}",
             **{
                 side: tables.interval(*estimate(best[side]), digits=2)
-                + EDGE * (best[side]["edge_of_sizes"] or best[side]["edge_of_rates"])
+                + EDGE * _may_know_more(best[side], beyond)
                 for side in (_BOTH, _MLP, _ATTENTION, WIDE)
                 if side in best
             },
@@ -242,6 +247,20 @@ def tabulate(found: pd.DataFrame, fresh: Mapping[int, Estimate] | None = None) -
     edge = f"{EDGE} Best at the lowest or highest learning rate or set size tried: may know more."
     notes = [edge] * (EDGE in shown) + [_tell_ranks(found)]
     return f"{shown}\n\n{textwrap.fill(' '.join(notes), 127)}"
+
+
+def _may_know_more(row: dict[str, Any], beyond: pd.DataFrame | None) -> bool:
+    """True if a row's best set size or rate is at an end of those tried, and none beyond is known.
+
+    What knows a percent more beyond may know more there.
+    """
+    if not (row["edge_of_sizes"] or row["edge_of_rates"]):
+        return False
+    if beyond is None:
+        return True
+    is_same = (beyond["budget"] == row["budget"]) & (beyond["model"] == row["model"])
+    bits = beyond["bits"][is_same]
+    return bits.empty or bool(bits.max() > 1.01 * row["bits"])
 
 
 def _tell_ranks(found: pd.DataFrame) -> str:

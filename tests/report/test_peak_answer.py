@@ -84,6 +84,17 @@ def test_the_table_has_a_row_for_each_budget_and_marks_edges(peaks):
     assert peak_answer.EDGE not in inner
 
 
+def test_an_edge_is_not_marked_where_nothing_beyond_it_knows_more(peaks):
+    at_edges = peaks.assign(edge_of_sizes=True)
+    n_marks = peak_answer.tabulate(at_edges).count(peak_answer.EDGE)
+    best = peak_answer.find_best(peaks)[512]["MLP"]["run_id"]
+    of_mlp = peaks[peaks["run_id"] == best]
+    for factor, n_left in ((0.9, n_marks - 1), (1.005, n_marks - 1), (1.1, n_marks)):
+        beyond = with_bits(of_mlp, of_mlp["budget"] == 512, factor)
+        shown = peak_answer.tabulate(at_edges, beyond=beyond)
+        assert shown.count(peak_answer.EDGE) == n_left
+
+
 def test_the_table_says_where_ranks_tell_attention_from_mlp(peaks):
     best = peak_answer.find_best(peaks)[4096]
     ranks = [(best[x]["rank_low"], best[x]["rank_high"]) for x in ("attention alone", "MLP")]
