@@ -76,8 +76,7 @@ def is_main(shape: Architecture) -> bool:
 def entries(budget: int) -> Iterator[Architecture]:
     """The shapes that stand for all other families of the board."""
     main = set(main_shapes(budget))
-    # Two layers with narrow heads are those of `board/depth`, which does not rank them.
-    for of in (x for x in shapes.SHAPES if x != "deep"):
+    for of in shapes.RANKED:
         yield from (shape for shape in shapes.standard(budget, of) if shape not in main)
 
 

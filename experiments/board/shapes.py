@@ -19,7 +19,9 @@ Expected: shapes with few heads or neurons beside many dimensions, or the revers
 
 Preset `narrow` has heads of fewer dimensions than the residual stream, in one layer and in two.
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
-attention without one, mixtures of experts and product-key memories.
+attention without one, mixtures of experts and product-key memories. Narrow heads it has in all of
+today's blocks at 512 parameters, in those without norms at 1,024, and beside SwiGLU neurons, one
+head, at 2,048.
 """
 
 import collections
@@ -71,7 +73,10 @@ SHAPES = {
     "deep": families.deep_shapes,
     "blocks": families.block_shapes,
     "sparse": families.sparse_shapes,
+    "narrow blocks": families.narrow_block_shapes,
 }
+# Those of which the board ranks every family at some budgets.
+RANKED = ("families", "narrow", "blocks", "sparse")
 # Budgets at which today's blocks are tried, and narrow heads.
 BLOCKS = (256, 512, 1024, 2048)
 NARROW = (*BLOCKS, 4096, 8192)
@@ -195,13 +200,28 @@ def _narrow_runs() -> tuple[Run, ...]:
     return runs(NARROW, families.narrow_shapes) + runs(DEEP, families.deep_shapes)
 
 
+def _block_runs() -> tuple[Run, ...]:
+    """Shapes of today's blocks, with wide and with narrow heads, and of sparse ones."""
+    known = sum((runs(BLOCKS, SHAPES[x]) for x in ("blocks", "sparse")), ())
+    return known + runs((512, 1024, 2048), _try_narrow_blocks)
+
+
+def _try_narrow_blocks(budget: int) -> list[Architecture]:
+    """Of today's blocks with narrow heads those that are tried, fewer at larger budgets."""
+    found: list[Any] = families.narrow_block_shapes(budget)
+    if budget > 512:
+        found = [x for x in found if x.norm == "none"]
+    if budget > 1024:
+        found = [x for x in found if x.n_heads == 1 and x.d_mlp and x.activation == "swiglu"]
+    return found
+
+
 EXPERIMENTS = (
     Experiment(
         name="board/shapes",
         title="Shapes of every family at each budget",
         presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()}
-        | {"narrow": _narrow_runs}
-        | {"blocks": lambda: sum((runs(BLOCKS, SHAPES[x]) for x in ("blocks", "sparse")), ())},
+        | {"narrow": _narrow_runs, "blocks": _block_runs},
         of_full="256 and 512 parameters of up to 4,096",
         figure=Shapes(),
     ),
