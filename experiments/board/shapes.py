@@ -132,6 +132,7 @@ def choose_shapes(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@functools.cache  # Tests choose among them again and again.
 def _by_family(
     budget: int, shapes: Callable[[int], list[Architecture]]
 ) -> dict[str, dict[Architecture, str]]:
