@@ -29,6 +29,7 @@ from memobench.experiments.pages.robustness import (
     read_designs,
     read_fresh,
     read_peaks,
+    tabulate_blocks,
     tabulate_depths,
     tabulate_ways,
 )
@@ -189,6 +190,7 @@ _TITLES = {
 }
 QUOTES: dict[str, Callable[[], str]] = {
     "answer": _answer,
+    "block-heads": tabulate_blocks,
     "bought": _bought,
     "certified": _count_certified,
     "depths": tabulate_depths,

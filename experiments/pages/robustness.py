@@ -14,6 +14,7 @@ from memobench.report.names import form_name
 from memobench.store.published import published
 
 _ATTENTION, _MLP, _BOTH = SIDES
+_NARROW = ", narrow heads"
 
 
 @functools.cache
@@ -65,6 +66,26 @@ def tabulate_depths() -> str:
         for budget in sorted({budget for budget, _, _ in bits})
     ]
     return tables.markdown(pd.DataFrame(shown), {})
+
+
+def tabulate_blocks() -> str:
+    """A Markdown table of what today's blocks know with wide and with narrow heads."""
+    wide = {(row["budget"], row["name"]): row for row in read_peaks().to_dict("records")}
+    found = read_peaks("board/blocks").sort_values(["budget", "bits"], ascending=[True, False])
+    rows = []
+    for row in found.to_dict("records"):
+        block = row["name"].removesuffix(_NARROW)
+        other = wide[row["budget"], block]
+        rows.append(
+            {
+                "parameters": f"{row['budget']:,}",
+                "block": block,
+                "wide heads": _show(peak_answer.estimate(other)),
+                "narrow heads": _show(peak_answer.estimate(row)),
+                "narrow over wide": _show(peak_answer.compare(row, other)),
+            }
+        )
+    return tables.markdown(pd.DataFrame(rows), {})
 
 
 def _compare(name: str, preset: str | None = None) -> Callable[[str], dict[int, str]]:
@@ -136,6 +157,13 @@ def _read_changes() -> pd.DataFrame:
     return longer.changes(published("board/longer"))
 
 
+def _compare_with_gated(side: str) -> dict[int, str]:
+    best = peak_answer.find_best(read_peaks())
+    gated = read_peaks("board/neurons").to_dict("records")
+    of_budget: dict[int, Any] = {row["budget"]: row for row in gated}
+    return {n: _show(peak_answer.compare(best[n][side], x)) for n, x in of_budget.items()}
+
+
 # What differs from the board, and how a side is compared with the MLP by it.
 _WAYS: dict[str, Callable[[str], dict[int, str]]] = {
     "the board": _compare("board/peak"),
@@ -143,6 +171,7 @@ _WAYS: dict[str, Callable[[str], dict[int, str]]] = {
     "narrow heads, sizes of set half as far apart": _compare("board/steps", "quick"),
     "these sets, 16,384 steps": _compare("board/steps", "full"),
     "the MLP at rates of 0.07 to 0.14": _compare_at_edges,
+    "the MLP with SwiGLU neurons": _compare_with_gated,
     "the best of eight shapes": _compare_finalists,
     "36 other designs": _compare_designs,
     "those of them of 4,096 steps": _compare_longer(0),

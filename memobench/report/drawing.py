@@ -29,7 +29,7 @@ PAGE_INCHES, _DPI = 10.0, 120
 # The height of a name at the end of a line, as a share of its panel.
 _NAME_HEIGHT = 0.055
 # The width of a legend's character in inches; a column has 0.65 inches beside its longest label.
-_CHARACTER = 0.072
+_CHARACTER = 0.1
 # Rows of a legend for which figures have room, and the height of one in inches.
 _LEGEND_ROWS, _LEGEND_ROW = 8, 0.19
 # What a mean and its interval can be, whatever Student's says of it; `examples` are the table's.

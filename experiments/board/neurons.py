@@ -1,0 +1,40 @@
+"""board/neurons: an MLP of SwiGLU neurons, with one narrow head.
+
+The board's MLP has GELU neurons, those of today's models are gated. Here SwiGLU neurons stand
+behind one narrow head with rotary positions, without norms, in the shapes that the search of
+`board/shapes` (preset `blocks`) found. Sets, rates and label tables are fewer than the board's.
+
+Expected: as many bits as of GELU neurons, within a few percent, and fewer than attention alone.
+
+    memobench run board/neurons
+    memobench report board/neurons
+"""
+
+from collections.abc import Iterator
+
+from memobench.core.run import Run
+from memobench.experiment import Experiment
+from memobench.experiments.board.blocks import WITH_NEURONS
+from memobench.experiments.board.edges import run_with
+from memobench.experiments.board.peak import Peaks
+from memobench.models.modern import Modern
+
+# Label tables of each budget.
+TABLES = {512: 8, 1024: 6, 2048: 6}
+# The shape of each budget: width, and dimensions of the head and numbers of neurons.
+SHAPES = {512: (5, 2, 10), 1024: (7, 4, 22), 2048: (7, 4, 50)}
+
+
+def runs() -> Iterator[Run]:
+    """One shape at each budget."""
+    for budget, (d_model, d_head, d_mlp) in SHAPES.items():
+        shape = Modern(d_model=d_model, d_head=d_head, n_heads=1, norm="none", d_mlp=d_mlp)
+        yield run_with(shape, budget, *WITH_NEURONS, TABLES[budget])
+
+
+EXPERIMENT = Experiment(
+    name="board/neurons",
+    title="Bits per parameter of an MLP of SwiGLU neurons",
+    presets={"quick": runs},
+    figure=Peaks(),
+)
