@@ -1,8 +1,9 @@
 """board/neurons: an MLP of SwiGLU neurons, with one narrow head.
 
-The board's MLP has GELU neurons, those of today's models are gated. Here SwiGLU neurons stand
-behind one narrow head with rotary positions, without norms, in the shapes that the search of
-`board/shapes` (preset `blocks`) found. Sets, rates and label tables are fewer than the board's.
+The board's MLP has GELU neurons; those of today's models are gated. Here SwiGLU neurons stand
+behind one narrow head with rotary positions, without norms: a SwiGLU block of one head, as the page
+names it. Shapes are the best of one head in the search of `board/shapes` (preset `blocks`). Sets,
+rates and label tables are fewer than the board's.
 
 Expected: as many bits as of GELU neurons, within a few percent, and fewer than attention alone.
 
@@ -20,9 +21,9 @@ from memobench.experiments.board.peak import Peaks
 from memobench.models.modern import Modern
 
 # Label tables of each budget.
-TABLES = {512: 8, 1024: 6, 2048: 6}
+TABLES = {256: 12, 512: 8, 1024: 6, 2048: 6}
 # The shape of each budget: width, and dimensions of the head and numbers of neurons.
-SHAPES = {512: (5, 2, 10), 1024: (7, 4, 22), 2048: (7, 4, 50)}
+SHAPES = {256: (4, 2, 8), 512: (5, 2, 10), 1024: (7, 4, 22), 2048: (7, 4, 50)}
 
 
 def runs() -> Iterator[Run]:

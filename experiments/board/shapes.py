@@ -20,8 +20,8 @@ Expected: shapes with few heads or neurons beside many dimensions, or the revers
 Preset `narrow` has heads of fewer dimensions than the residual stream, in one layer and in two.
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
 attention without one, mixtures of experts and product-key memories. Narrow heads it has in all of
-today's blocks at 512 parameters, in those without norms at 1,024, and beside SwiGLU neurons, one
-head, at 2,048.
+today's blocks at 256 and 512 parameters, in those without norms at 1,024, and beside SwiGLU
+neurons, one head, at 2,048.
 """
 
 import collections
@@ -75,7 +75,7 @@ SHAPES = {
     "sparse": families.sparse_shapes,
     "narrow blocks": families.narrow_block_shapes,
 }
-# Those of which the board ranks every family at some budgets.
+# Those that the board ranks; `board/depth` and `board/blocks` measure the others.
 RANKED = ("families", "narrow", "blocks", "sparse")
 # Budgets at which today's blocks are tried, and narrow heads.
 BLOCKS = (256, 512, 1024, 2048)
@@ -132,7 +132,7 @@ def choose_shapes(table: pd.DataFrame, entries: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@functools.cache  # Tests choose among them again and again.
+@functools.cache  # All budgets take seconds; nobody changes what it returns.
 def _by_family(
     budget: int, shapes: Callable[[int], list[Architecture]]
 ) -> dict[str, dict[Architecture, str]]:
@@ -204,11 +204,11 @@ def _narrow_runs() -> tuple[Run, ...]:
 def _block_runs() -> tuple[Run, ...]:
     """Shapes of today's blocks, with wide and with narrow heads, and of sparse ones."""
     known = sum((runs(BLOCKS, SHAPES[x]) for x in ("blocks", "sparse")), ())
-    return known + runs((512, 1024, 2048), _try_narrow_blocks)
+    return known + runs(BLOCKS, select_narrow_blocks)
 
 
-def _try_narrow_blocks(budget: int) -> list[Architecture]:
-    """Of today's blocks with narrow heads those that are tried, fewer at larger budgets."""
+def select_narrow_blocks(budget: int) -> list[Architecture]:
+    """The shapes of today's blocks with narrow heads that are tried, fewer at larger budgets."""
     found: list[Any] = families.narrow_block_shapes(budget)
     if budget > 512:
         found = [x for x in found if x.norm == "none"]

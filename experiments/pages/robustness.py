@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from memobench.board.capacity_summary import SIDES
+from memobench.board.table import EDGE
 from memobench.experiments.board import design, fresh, longer
 from memobench.methods.thresholds import Estimate
 from memobench.report import peak_answer, tables
@@ -15,6 +16,7 @@ from memobench.store.published import published
 
 _ATTENTION, _MLP, _BOTH = SIDES
 _NARROW = ", narrow heads"
+_GATED = f"SwiGLU block, no norm{_NARROW}"
 
 
 @functools.cache
@@ -80,12 +82,16 @@ def tabulate_blocks() -> str:
             {
                 "parameters": f"{row['budget']:,}",
                 "block": block,
-                "wide heads": _show(peak_answer.estimate(other)),
-                "narrow heads": _show(peak_answer.estimate(row)),
+                "wide heads": _show(peak_answer.estimate(other)) + _mark_edge(other),
+                "narrow heads": _show(peak_answer.estimate(row)) + _mark_edge(row),
                 "narrow over wide": _show(peak_answer.compare(row, other)),
             }
         )
     return tables.markdown(pd.DataFrame(rows), {})
+
+
+def _mark_edge(row: Any) -> str:
+    return EDGE * bool(row["edge_of_sizes"] or row["edge_of_rates"])
 
 
 def _compare(name: str, preset: str | None = None) -> Callable[[str], dict[int, str]]:
@@ -123,11 +129,25 @@ def _compare_overfull(side: str) -> dict[int, str]:
     }
 
 
-def _compare_at_edges(side: str) -> dict[int, str]:
-    best = peak_answer.find_best(read_peaks())
-    mlps = read_peaks("board/edges").query("side == @_MLP").sort_values("bits")
-    of_budget: dict[int, Any] = {x["budget"]: x for x in mlps.to_dict("records")}
-    return {n: _show(peak_answer.compare(best[n][side], x)) for n, x in of_budget.items()}
+def _compare_with_mlps(name: str) -> Callable[[str], dict[int, str]]:
+    """A side of the board over the best MLP of an experiment that has other MLPs."""
+
+    def compare(side: str) -> dict[int, str]:
+        best = peak_answer.find_best(read_peaks())
+        mlps = read_peaks(name).query("side != @_ATTENTION").sort_values("bits")
+        of_budget: dict[int, Any] = {x["budget"]: x for x in mlps.to_dict("records")}
+        return {n: _show(peak_answer.compare(best[n][side], x)) for n, x in of_budget.items()}
+
+    return compare
+
+
+def _compare_blocks(side: str) -> dict[int, str]:
+    """A side over the MLP in today's blocks without norms, with narrow heads."""
+    name = _GATED if side == _BOTH else f"modern attention alone, no norm{_NARROW}"
+    blocks, neurons = read_peaks("board/blocks"), read_peaks("board/neurons")
+    mlps: dict[int, Any] = {x["budget"]: x for x in neurons.to_dict("records")}
+    of_side = blocks[blocks["name"] == name].to_dict("records")
+    return {x["budget"]: _show(peak_answer.compare(x, mlps[x["budget"]])) for x in of_side}
 
 
 def _compare_fresh(side: str) -> dict[int, str]:
@@ -157,21 +177,15 @@ def _read_changes() -> pd.DataFrame:
     return longer.changes(published("board/longer"))
 
 
-def _compare_with_gated(side: str) -> dict[int, str]:
-    best = peak_answer.find_best(read_peaks())
-    gated = read_peaks("board/neurons").to_dict("records")
-    of_budget: dict[int, Any] = {row["budget"]: row for row in gated}
-    return {n: _show(peak_answer.compare(best[n][side], x)) for n, x in of_budget.items()}
-
-
 # What differs from the board, and how a side is compared with the MLP by it.
 _WAYS: dict[str, Callable[[str], dict[int, str]]] = {
     "the board": _compare("board/peak"),
     "other label tables": _compare_fresh,
     "narrow heads, sizes of set half as far apart": _compare("board/steps", "quick"),
     "these sets, 16,384 steps": _compare("board/steps", "full"),
-    "the MLP at rates of 0.07 to 0.14": _compare_at_edges,
-    "the MLP with SwiGLU neurons": _compare_with_gated,
+    "the MLP at rates of 0.07 to 0.14": _compare_with_mlps("board/edges"),
+    "the MLP with SwiGLU neurons": _compare_with_mlps("board/neurons"),
+    "all in today's blocks without norms": _compare_blocks,
     "the best of eight shapes": _compare_finalists,
     "36 other designs": _compare_designs,
     "those of them of 4,096 steps": _compare_longer(0),

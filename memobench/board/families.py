@@ -3,8 +3,8 @@
 An architecture is not judged by one arbitrary width: of each family a grid of shapes that meet the
 budget is tried for a short time, and the one that knows most stands for the family. The grid has at
 most six widths d; heads of dimension d, or d/2 where they are compressed, or 1, 2 and 4 where they
-are narrow; and beside neurons one head, or heads with a quarter to three quarters of what
-embeddings leave.
+are narrow (2 and 4 in today's blocks); and beside neurons one head, or heads with a quarter to
+three quarters of what embeddings leave.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ def deep_shapes(budget: int) -> list[Architecture]:
 
 
 def block_shapes(budget: int) -> list[Architecture]:
-    """The shapes of Transformers of today's blocks, plain and gated, and of their attention alone.
+    """The shapes of today's blocks with wide heads, plain and gated, and of their attention alone.
 
     >>> sorted({shape.family for shape in block_shapes(256)})[:2]
     ['modern', 'modern (activation=bilinear)']
@@ -234,7 +234,10 @@ def _blocks_at_width(budget: int, width: int, narrow: bool = False) -> Iterator[
 
 
 def _head_dimensions(width: int, narrow: bool) -> tuple[int, ...]:
-    """Of today's blocks: as the model is wide, or narrow ones, which rotate in pairs."""
+    """The dimensions of heads of today's blocks: the model's width, or narrow ones.
+
+    Rotary positions turn two dimensions at a time, so one is too few.
+    """
     return tuple(x for x in NARROW if 1 < x < width) if narrow else (width,)
 
 

@@ -322,7 +322,7 @@ class ModernBase(WithHeads):
 
     @property
     def family(self) -> str:
-        """The options that are not default are part of it: they are other models."""
+        """The kind with options that are not default and narrow heads: these are other models."""
         options = [x for x in super().shown_sizes if x not in self.shown_sizes]
         name = f"{self.name} ({', '.join(options)})" if options else self.name
         if self.d_head < self.d_model:

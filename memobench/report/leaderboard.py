@@ -55,7 +55,7 @@ _EARLIER = """
 families at 4,096 and 8,192 parameters. An MLP of two layers is first there at 8,192, where
 attention + MLP has no narrow heads. Two layers with narrow heads, some of fewer learning rates and
 sets, are [not ranked here](board/depth.md), nor are [today's blocks with narrow
-heads](board/blocks.md)."""
+heads](board/blocks.md), which know more than those with wide ones."""
 _MARGIN = f"""
 Submitted weights rank above an entry where they know over {standard.MARGIN:.0%} more than it does.
 """

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ATTENTION, _MLP, _BOTH = capacity_summary.SIDES
+# Columns of what was tried, by those that say whether its end was the best.
+_TRIED = {"edge_of_sizes": "sizes", "edge_of_rates": "rates"}
+# What is known beyond an end counts as more from so many times on.
+_MORE = 1.01
 
 
 def name_peaks(table: pd.DataFrame) -> pd.DataFrame:
@@ -98,6 +102,8 @@ def answer(found: pd.DataFrame) -> str:
     is_one = all(row["n_layers"] == 1 for rows in best.values() for row in rows.values())
     is_narrow = all(rows[_ATTENTION]["heads"] == "narrow" for rows in best.values())
     form = "with heads narrower than the model" if is_narrow else "by its best form"
+    neurons = {getattr(rows[_MLP]["model"], "activation", "") for rows in best.values()}
+    mlp = "GELU MLP" if neurons == {"gelu"} else "MLP"
     over, wide = (
         format_range([compare(rows[side], rows[_MLP]).value for rows in best.values()])
         for side in (_ATTENTION, WIDE)
@@ -109,11 +115,10 @@ def answer(found: pd.DataFrame) -> str:
     order = _in_brackets(*_tell_exceptions(best, first, others, ranked=True))
     name = NAMES[first]
     return (
-        f"Attention alone, {form}, knows {over} times an equally large MLP's bits{notes}, "
+        f"Attention alone, {form}, knows {over} times an equally large {mlp}'s bits{notes}, "
         f"with wide heads {wide}. {name[0].upper()}{name[1:]} knows most: {bits} bits per "
         f"parameter{order}. {'In one layer, ' if is_one else 'That is '}"
-        f"{name_budgets([*best])}, at best set sizes, after {last[_MLP]['steps']:,} "
-        "full-batch Adam steps."
+        f"{name_budgets([*best])}, at best set sizes, after {last[_MLP]['steps']:,} Adam steps."
     )
 
 
@@ -244,23 +249,30 @@ def tabulate(
         for budget, best in find_best(found).items()
     ]
     shown = tables.markdown(pd.DataFrame(rows), {})
-    edge = f"{EDGE} Best at the lowest or highest learning rate or set size tried: may know more."
+    edge = f"{EDGE} Best at an end of all learning rates or set sizes tried: may know more."
     notes = [edge] * (EDGE in shown) + [_tell_ranks(found)]
     return f"{shown}\n\n{textwrap.fill(' '.join(notes), 127)}"
 
 
 def _may_know_more(row: dict[str, Any], beyond: pd.DataFrame | None) -> bool:
-    """True if a row's best set size or rate is at an end of those tried, and none beyond is known.
+    """True if the best set size or rate of a row is at an end of those tried, and was not passed.
 
-    What knows a percent more beyond may know more there.
+    It was where the same shape, trained beyond that end, does not know a percent more.
     """
-    if not (row["edge_of_sizes"] or row["edge_of_rates"]):
-        return False
-    if beyond is None:
-        return True
+    edges = [x for x in ("edge_of_sizes", "edge_of_rates") if row[x]]
+    if not edges or beyond is None:
+        return bool(edges)
     is_same = (beyond["budget"] == row["budget"]) & (beyond["model"] == row["model"])
-    bits = beyond["bits"][is_same]
-    return bits.empty or bool(bits.max() > 1.01 * row["bits"])
+    same = beyond[is_same]
+    is_tried = all(any(_is_beyond(row, edge, x) for x in same[_TRIED[edge]]) for edge in edges)
+    return not is_tried or bool(same["bits"].max() > _MORE * row["bits"])
+
+
+def _is_beyond(row: dict[str, Any], edge: str, tried: list[Any]) -> bool:
+    """True if some set size or rate of these lies beyond the end at which a row is best."""
+    low, high = _ends(row[_TRIED[edge]])
+    best = row["n_examples" if edge == "edge_of_sizes" else "learning_rate"]
+    return max(tried) > high if best == high else min(tried) < low
 
 
 def _tell_ranks(found: pd.DataFrame) -> str:

@@ -54,7 +54,8 @@ class Style:
         }
 
 
-# By the first words of a name; what follows says the dash and whether it is a variant.
+# By the first words of a name; what follows says the dash, or that it is a variant, hollow, as of
+# blocks narrow heads are.
 _SIDES = {
     "attention alone": Style(BLUE, "o"),
     "MLP": Style(ORANGE, "s"),

@@ -10,7 +10,7 @@ from memobench.board import peak as peaks
 from memobench.board import table as board
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
-from memobench.experiments.board import depth, finalists, peak, shapes
+from memobench.experiments.board import depth, finalists, neurons, peak, shapes
 from memobench.experiments.board import typical as board_typical
 from memobench.models.product_key_memory import ProductKeyMemory
 from memobench.store import results
@@ -52,6 +52,20 @@ def test_chosen_shapes_are_among_those_tried(of, searched):
         assert sorted(x.family for x in chosen) == sorted(x for x, n in missing.items() if not n)
         n_chosen += len(chosen)
     assert n_chosen
+
+
+def test_an_mlp_of_gated_neurons_has_the_best_shape_of_one_head(searched):
+    known = (searched["bits"] / searched["n_params"]).set_axis(searched["run_id"])
+    for run in neurons.runs():
+        # The largest set is as large as the budget.
+        tried = {
+            each.architecture: known[each.run_id]
+            for each in shapes.runs([run.task.n_sequences], shapes.select_narrow_blocks)
+            if (each.architecture.n_heads, each.architecture.norm) == (1, "none")
+            and each.architecture.d_mlp
+            and each.architecture.activation == "swiglu"
+        }
+        assert max(tried, key=tried.get) == run.architecture
 
 
 def _chosen(table, entries):

@@ -41,14 +41,15 @@ def test_the_answer_says_where_an_order_is_undecided(peaks):
     assert " In one layer, from 256 to 8,192 parameters, at best set sizes, " in said
     assert " bits per parameter (undecided at 256, by ranks at 2,048). " in said
     assert "Attention + MLP knows most: " in said
-    assert " an equally large MLP's bits (on as many pairs as parameters 0." in said
+    assert " an equally large GELU MLP's bits (on as many pairs as parameters 0." in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention + MLP", 1.2))
     # Ranks are those of before.
     assert " bits per parameter (by ranks undecided at 256, 2,048). " in clear
     last = (peaks["side"] == "attention alone") & (peaks["budget"] == 8192)
     near = peak_answer.answer(with_bits(peaks, last, 0.97))
     assert (
-        " an equally large MLP's bits (undecided at 8,192; on as many pairs as parameters " in near
+        " an equally large GELU MLP's bits (undecided at 8,192; on as many pairs as parameters "
+        in near
     )
 
 
@@ -85,14 +86,28 @@ def test_the_table_has_a_row_for_each_budget_and_marks_edges(peaks):
 
 
 def test_an_edge_is_not_marked_where_nothing_beyond_it_knows_more(peaks):
-    at_edges = peaks.assign(edge_of_sizes=True)
-    n_marks = peak_answer.tabulate(at_edges).count(peak_answer.EDGE)
-    best = peak_answer.find_best(peaks)[512]["MLP"]["run_id"]
-    of_mlp = peaks[peaks["run_id"] == best]
-    for factor, n_left in ((0.9, n_marks - 1), (1.005, n_marks - 1), (1.1, n_marks)):
-        beyond = with_bits(of_mlp, of_mlp["budget"] == 512, factor)
-        shown = peak_answer.tabulate(at_edges, beyond=beyond)
-        assert shown.count(peak_answer.EDGE) == n_left
+    of_mlp = peaks[peaks["run_id"] == peak_answer.find_best(peaks)[512]["MLP"]["run_id"]]
+    (row,) = of_mlp.to_dict("records")
+    inner = peaks.assign(edge_of_sizes=False, edge_of_rates=False)
+    is_mlp = inner["run_id"] == row["run_id"]
+    low, high = min(row["rates"]), max(row["rates"])
+    for rate, others, factor, is_marked in (
+        (high, [high, 2 * high], 0.9, False),
+        (high, [high, 2 * high], 1.005, False),
+        (high, [high, 2 * high], 1.1, True),
+        # The other end, or no end, was passed.
+        (high, [low / 2, high], 0.9, True),
+        (low, [high, 2 * high], 0.9, True),
+        (low, [low / 2, low], 0.9, False),
+    ):
+        found = inner.assign(
+            edge_of_rates=is_mlp, learning_rate=inner["learning_rate"].where(~is_mlp, rate)
+        )
+        beyond = with_bits(of_mlp, of_mlp["budget"] == 512, factor).assign(rates=[others])
+        assert (peak_answer.EDGE in peak_answer.tabulate(found, beyond=beyond)) == is_marked
+        # Nor was an end of set sizes.
+        found = found.assign(edge_of_sizes=is_mlp, n_examples=max(row["sizes"]))
+        assert peak_answer.EDGE in peak_answer.tabulate(found, beyond=beyond)
 
 
 def test_the_table_says_where_ranks_tell_attention_from_mlp(peaks):
