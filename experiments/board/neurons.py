@@ -3,7 +3,8 @@
 The board's MLP has GELU neurons; those of today's models are gated. Here SwiGLU neurons stand
 behind one narrow head with rotary positions, without norms: a SwiGLU block of one head, as the page
 names it. Shapes are the best of one head in the search of `board/shapes` (preset `blocks`). Sets,
-rates and label tables are fewer than the board's.
+rates and label tables are fewer than the board's. Preset `full` has rates beyond the highest, which
+is the best at 1,024 and 2,048 parameters.
 
 Expected: as many bits as of GELU neurons, within a few percent, and fewer than attention alone.
 
@@ -11,7 +12,8 @@ Expected: as many bits as of GELU neurons, within a few percent, and fewer than 
     memobench report board/neurons
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterable, Iterator
 
 from memobench.core.run import Run
 from memobench.experiment import Experiment
@@ -24,18 +26,25 @@ from memobench.models.modern import Modern
 TABLES = {256: 12, 512: 8, 1024: 6, 2048: 6}
 # The shape of each budget: width, and dimensions of the head and numbers of neurons.
 SHAPES = {256: (4, 2, 8), 512: (5, 2, 10), 1024: (7, 4, 22), 2048: (7, 4, 50)}
+# Factors of the learning rate, and sizes over parameters, beyond the highest rate.
+BEYOND = (5.0, 10.0, 14.0), (0.625, 0.75, 1.0)
 
 
-def runs() -> Iterator[Run]:
+def runs(
+    budgets: Iterable[int] = SHAPES,
+    grid: tuple[tuple[float, ...], tuple[float, ...]] = WITH_NEURONS,
+) -> Iterator[Run]:
     """One shape at each budget."""
-    for budget, (d_model, d_head, d_mlp) in SHAPES.items():
+    for budget in budgets:
+        d_model, d_head, d_mlp = SHAPES[budget]
         shape = Modern(d_model=d_model, d_head=d_head, n_heads=1, norm="none", d_mlp=d_mlp)
-        yield run_with(shape, budget, *WITH_NEURONS, TABLES[budget])
+        yield run_with(shape, budget, *grid, TABLES[budget])
 
 
 EXPERIMENT = Experiment(
     name="board/neurons",
     title="Bits per parameter of an MLP of SwiGLU neurons",
-    presets={"quick": runs},
+    presets={"quick": runs, "full": functools.partial(runs, (1024, 2048), BEYOND)},
+    of_full="all budgets, without rates beyond the highest",
     figure=Peaks(),
 )

@@ -134,7 +134,7 @@ def _compare_with_mlps(name: str) -> Callable[[str], dict[int, str]]:
 
     def compare(side: str) -> dict[int, str]:
         best = peak_answer.find_best(read_peaks())
-        mlps = read_peaks(name).query("side != @_ATTENTION").sort_values("bits")
+        mlps = read_peaks(name, "quick").query("side != @_ATTENTION").sort_values("bits")
         of_budget: dict[int, Any] = {x["budget"]: x for x in mlps.to_dict("records")}
         return {n: _show(peak_answer.compare(best[n][side], x)) for n, x in of_budget.items()}
 
@@ -144,7 +144,7 @@ def _compare_with_mlps(name: str) -> Callable[[str], dict[int, str]]:
 def _compare_blocks(side: str) -> dict[int, str]:
     """A side over the MLP in today's blocks without norms, with narrow heads."""
     name = _GATED if side == _BOTH else f"modern attention alone, no norm{_NARROW}"
-    blocks, neurons = read_peaks("board/blocks"), read_peaks("board/neurons")
+    blocks, neurons = read_peaks("board/blocks"), read_peaks("board/neurons", "quick")
     mlps: dict[int, Any] = {x["budget"]: x for x in neurons.to_dict("records")}
     of_side = blocks[blocks["name"] == name].to_dict("records")
     return {x["budget"]: _show(peak_answer.compare(x, mlps[x["budget"]])) for x in of_side}
