@@ -7,6 +7,8 @@ rates and label tables are fewer than the board's. Preset `full` has rates beyon
 is the best at 1,024 and 2,048 parameters.
 
 Expected: as many bits as of GELU neurons, within a few percent, and fewer than attention alone.
+(At 256 parameters 8% more, and as many as attention alone; otherwise so, though fewer is decided at
+2,048 alone.)
 
     memobench run board/neurons
     memobench report board/neurons

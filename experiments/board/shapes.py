@@ -19,9 +19,9 @@ Expected: shapes with few heads or neurons beside many dimensions, or the revers
 
 Preset `narrow` has heads of fewer dimensions than the residual stream, in one layer and in two.
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
-attention without one, mixtures of experts and product-key memories. Narrow heads it has in all of
-today's blocks at 256 and 512 parameters, in those without norms at 1,024, and beside SwiGLU
-neurons, one head, at 2,048.
+attention without one, mixtures of experts and product-key memories. Attention alone and the
+feed-forward blocks have narrow heads, too: all at 256 and 512 parameters, those without norms at
+1,024, and SwiGLU behind one head at 2,048.
 """
 
 import collections

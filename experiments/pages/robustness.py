@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from memobench.board.capacity_summary import SIDES
-from memobench.board.table import EDGE
 from memobench.experiments.board import design, fresh, longer
 from memobench.methods.thresholds import Estimate
 from memobench.report import peak_answer, tables
@@ -16,7 +15,6 @@ from memobench.store.published import published
 
 _ATTENTION, _MLP, _BOTH = SIDES
 _NARROW = ", narrow heads"
-_GATED = f"SwiGLU block, no norm{_NARROW}"
 
 
 @functools.cache
@@ -82,16 +80,12 @@ def tabulate_blocks() -> str:
             {
                 "parameters": f"{row['budget']:,}",
                 "block": block,
-                "wide heads": _show(peak_answer.estimate(other)) + _mark_edge(other),
-                "narrow heads": _show(peak_answer.estimate(row)) + _mark_edge(row),
+                "wide heads": _show(peak_answer.estimate(other)) + peak_answer.mark_edge(other),
+                "narrow heads": _show(peak_answer.estimate(row)) + peak_answer.mark_edge(row),
                 "narrow over wide": _show(peak_answer.compare(row, other)),
             }
         )
     return tables.markdown(pd.DataFrame(rows), {})
-
-
-def _mark_edge(row: Any) -> str:
-    return EDGE * bool(row["edge_of_sizes"] or row["edge_of_rates"])
 
 
 def _compare(name: str, preset: str | None = None) -> Callable[[str], dict[int, str]]:
@@ -143,10 +137,10 @@ def _compare_with_mlps(name: str) -> Callable[[str], dict[int, str]]:
 
 def _compare_blocks(side: str) -> dict[int, str]:
     """A side over the MLP in today's blocks without norms, with narrow heads."""
-    name = _GATED if side == _BOTH else f"modern attention alone, no norm{_NARROW}"
+    block = "SwiGLU block" if side == _BOTH else "modern attention alone"
     blocks, neurons = read_peaks("board/blocks"), read_peaks("board/neurons", "quick")
     mlps: dict[int, Any] = {x["budget"]: x for x in neurons.to_dict("records")}
-    of_side = blocks[blocks["name"] == name].to_dict("records")
+    of_side = blocks[blocks["name"] == f"{block}, no norm{_NARROW}"].to_dict("records")
     return {x["budget"]: _show(peak_answer.compare(x, mlps[x["budget"]])) for x in of_side}
 
 

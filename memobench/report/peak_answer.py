@@ -237,7 +237,7 @@ def tabulate(
             "parameters": f"{budget:,}",
             **{
                 side: tables.interval(*estimate(best[side]), digits=2)
-                + EDGE * _may_know_more(best[side], beyond)
+                + mark_edge(best[side], beyond)
                 for side in (_BOTH, _MLP, _ATTENTION, WIDE)
                 if side in best
             },
@@ -254,21 +254,25 @@ def tabulate(
     return f"{shown}\n\n{textwrap.fill(' '.join(notes), 127)}"
 
 
-def _may_know_more(row: dict[str, Any], beyond: pd.DataFrame | None) -> bool:
-    """True if the best set size or rate of a row is at an end of those tried, and was not passed.
+def mark_edge(row: Mapping[Any, Any], beyond: pd.DataFrame | None = None) -> str:
+    """EDGE for a row whose best set size or rate is at an end of those tried, and was not passed.
 
     It was where the same shape, trained beyond that end, does not know a percent more.
+
+    Args:
+      row: of what `name_peaks` returns.
+      beyond: as `name_peaks` returns it, of other set sizes and rates, where some were tried.
     """
-    edges = [x for x in ("edge_of_sizes", "edge_of_rates") if row[x]]
-    if not edges or beyond is None:
-        return bool(edges)
-    is_same = (beyond["budget"] == row["budget"]) & (beyond["model"] == row["model"])
-    same = beyond[is_same]
-    is_tried = all(any(_is_beyond(row, edge, x) for x in same[_TRIED[edge]]) for edge in edges)
-    return not is_tried or bool(same["bits"].max() > _MORE * row["bits"])
+    edges = [x for x in _TRIED if row[x]]
+    is_passed = not edges
+    if edges and beyond is not None:
+        same = beyond[(beyond["budget"] == row["budget"]) & (beyond["model"] == row["model"])]
+        is_tried = all(any(_is_beyond(row, edge, x) for x in same[_TRIED[edge]]) for edge in edges)
+        is_passed = is_tried and bool(same["bits"].max() <= _MORE * row["bits"])
+    return "" if is_passed else EDGE
 
 
-def _is_beyond(row: dict[str, Any], edge: str, tried: list[Any]) -> bool:
+def _is_beyond(row: Mapping[Any, Any], edge: str, tried: list[Any]) -> bool:
     """True if some set size or rate of these lies beyond the end at which a row is best."""
     low, high = _ends(row[_TRIED[edge]])
     best = row["n_examples" if edge == "edge_of_sizes" else "learning_rate"]

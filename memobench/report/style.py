@@ -1,7 +1,7 @@
 """The one style of every family and kind of line, for all figures and the page of the board.
 
 Color is the side or the block, the dash its heads or its norm, and a hollow marker a variant: wide
-heads and blocks without norms are dashed, compressed heads dotted.
+heads and blocks without norms are dashed, compressed heads dotted, blocks with narrow heads hollow.
 """
 
 import dataclasses
