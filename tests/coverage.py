@@ -406,8 +406,10 @@ def compared(repetitions: int) -> pd.DataFrame:
     }
     for budget, best in peak_answer.find_best(peak_answer.name_peaks(runs)).items():
         entries = [values[best[side]["run_id"]] for side in capacity_summary.SIDES[:2]]
-        n_tables = entries[0].shape[-1]
-        line: dict[str, Any] = {"parameters": f"{budget:,}", "label tables": n_tables}
+        # Those of equal numbers of label tables have the same ones.
+        n_tables = list(dict.fromkeys(x.shape[-1] for x in entries))
+        shown = " and ".join(map(str, n_tables))
+        line: dict[str, Any] = {"parameters": f"{budget:,}", "label tables": shown}
         for said, shares in _FAILING.items():
             random, covered = np.random.default_rng(budget), np.zeros(3)
             truths = [
@@ -416,9 +418,9 @@ def compared(repetitions: int) -> pd.DataFrame:
             ]
             truths.append(truths[0] / truths[1])
             for _ in range(repetitions):
-                weight_TxT = random.normal(size=(n_tables, n_tables)) / np.sqrt(n_tables - 1)
+                weights = {n: random.normal(size=(n, n)) / np.sqrt(n - 1) for n in n_tables}
                 found = [
-                    peak.peak(_measure_again(x, weight_TxT, share, random)).estimate
+                    peak.peak(_measure_again(x, weights[x.shape[-1]], share, random)).estimate
                     for x, share in zip(entries, shares, strict=True)
                 ]
                 found.append(peak.ratio(*found))

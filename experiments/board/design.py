@@ -607,9 +607,9 @@ def headline(table: pd.DataFrame) -> str:
         for each in zip(*every, strict=True)
     )
     return (
-        f"In {designs} other designs at {budgets} attention alone averages {ratio} times the MLP's "
-        f"bits (other widths {among}; singly {single.min():.2f} to {single.max():.2f}, spread "
-        f"{spread_of}%, by chance {chance}%), attention + MLP {both}{_tell_lead(by_budget)}."
+        f"In {designs} other designs at {budgets} attention alone averages {ratio} times a GELU "
+        f"MLP's (other widths {among}; singly {single.min():.2f} to {single.max():.2f}, "
+        f"spread {spread_of}%, chance {chance}%), attention + MLP {both}{_tell_lead(by_budget)}."
     )
 
 

@@ -196,20 +196,21 @@ class Challengers(Peaks):
         return ""
 
     def sections(self, table: pd.DataFrame) -> list[str]:
-        """See `Drawing`: every challenger's peak over that of its side's best on the board."""
-        best = find_best(name_peaks(published("board/peak")))
+        """See `Drawing`: each peak over that of its side's best of the six main families."""
+        on_board = name_peaks(published("board/peak"))
+        best = find_best(on_board[on_board["model"].map(is_main)])
         rows: list[Any] = name_peaks(table).to_dict("records")
         shown = []
         for row in rows:
-            on_board = best[row["budget"]][row["side"]]
+            stands = best[row["budget"]][row["side"]]
             columns = {"parameters": f"{row['budget']:,}"}
-            for title, of in (("challenger", row), ("the best on the board", on_board)):
+            for title, of in (("challenger", row), ("the best on the board", stands)):
                 columns |= {
                     title: f"{of['name']} ({of['entry']})",
                     f"bits / parameter of {title}": tables.interval(*estimate(of), digits=3),
                 }
-            is_same = row["model"] == on_board["model"]
-            ratio = tables.interval(*compare(row, on_board), digits=2)
+            is_same = row["model"] == stands["model"]
+            ratio = tables.interval(*compare(row, stands), digits=2)
             shown.append(columns | {"challenger over the board": "the same" if is_same else ratio})
         if not shown:
             return []

@@ -2,8 +2,9 @@
 
 In `board/peak` half of the label tables choose the set and the learning rate at which the other
 half is measured, and four of them chose shapes before: at 8,192 parameters all. Here the six main
-families learn the set that was best at the rate that was best, with label tables that nothing
-else has seen. Initial weights are drawn by the run's seed, so that the first are the board's.
+families, and the MLP of SwiGLU neurons, learn the set that was best at the rate that was best, with
+label tables that nothing else has seen. Initial weights are drawn by the run's seed, so that the
+first are the board's.
 
 Expected: the same ratios to the MLP. (They are as high, or higher, where the MLP knows less.)
 
@@ -23,11 +24,12 @@ from memobench.analysis.statistics import half_widths
 from memobench.board import capacity_summary, families, peak
 from memobench.core.run import Run
 from memobench.experiment import Drawing, Experiment
+from memobench.experiments.board import shapes
 from memobench.experiments.board.peak import PRESETS, is_main
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate, count_failed
 from memobench.report import tables
-from memobench.report.answer import WIDE, format_range, name_budgets
+from memobench.report.answer import format_range, name_budgets
 from memobench.report.drawing import key, legend, subplots
 from memobench.report.names import display_name
 from memobench.report.peak_answer import compare, find_best, name_peaks
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ATTENTION, MLP, BOTH = capacity_summary.SIDES
-# What is compared with the MLP.
-COMPARED = (BOTH, ATTENTION, WIDE)
+# Sides that are compared with the MLP.
+COMPARED = (BOTH, ATTENTION)
 # The seed of the first label table; those of all else on the board are below.
 FIRST = 1000
 # Label tables of each budget.
@@ -56,11 +58,12 @@ def _on_board() -> pd.DataFrame:
 
 
 def runs(budgets: Collection[int]) -> Iterator[Run]:
-    """The six main families of each budget, on their best set and at their best rate."""
+    """Forms of each side at each budget, on their best set and at their best rate."""
     rows: list[Any] = _on_board().to_dict("records")
     for row in rows:
         budget = row["budget"]
-        if budget in budgets and is_main(row["model"]):
+        is_compared = is_main(row["model"]) or row["model"] in shapes.standard_gated_mlps(budget)
+        if budget in budgets and is_compared:
             training = peak.TRAINING.replace(learning_rate=row["learning_rate"])
             method = Peak(
                 training=training, shares=(1.0,), rate_factors=(1.0,), tables=TABLES[budget]
@@ -113,23 +116,19 @@ def ratio(bits_T: np.ndarray, other_T: np.ndarray) -> Estimate:
 
 
 def compare_forms(found: pd.DataFrame) -> dict[int, dict[str, Estimate]]:
-    """At each budget that has an MLP, the ratio to it of every other form of COMPARED.
+    """At each budget that has an MLP, the ratios to it of the sides of COMPARED.
 
-    The form of a side that knows most here counts, and wide heads beside it. Of two MLPs as good
-    the better one looks better than it is.
+    The form of a side that knows most here counts. Of two MLPs as good the better one looks better
+    than it is.
 
     Args:
       found: as `measure` returns it.
     """
     compared = {}
     for budget, rows in found.groupby("budget"):
-        known = {
-            name: bits_T
-            for column in ("name", "side")
-            for name, bits_T in zip(rows[column], rows["bits_T"], strict=True)
-        }
+        known = dict(zip(rows["side"], rows["bits_T"], strict=True))
         if MLP in known:
-            others = [form for form in COMPARED if form in known]
+            others = [side for side in COMPARED if side in known]
             compared[int(str(budget))] = {x: ratio(known[x], known[MLP]) for x in others}
     return compared
 
@@ -173,8 +172,8 @@ class Fresh(Drawing):
         note = f" (undecided at {', '.join(undecided)})" if undecided else ""
         return (
             f"On label tables that chose nothing attention alone knows {over[ATTENTION]} times the "
-            f"bits of the MLP{note}, with wide heads {over[WIDE]} times, attention + MLP "
-            f"{over[BOTH]} times, {name_budgets([*compared])}."
+            f"bits of the MLP{note}, attention + MLP {over[BOTH]} times, "
+            f"{name_budgets([*compared])}."
         )
 
     def sections(self, table: pd.DataFrame) -> list[str]:
@@ -197,9 +196,9 @@ class Fresh(Drawing):
             "Means over label tables, with 95% intervals (Student's, paired over label tables). "
             "Shape, set and rate are those of most bits on the board, chosen on other label "
             "tables: another choice might know more. Initial weights of the first label tables, as "
-            "many as the board has, are those of the board. Of the two forms of a side, wide and "
-            "narrow, the one that knows more here counts, which intervals do not cover: of the "
-            "MLP's, which are close to one another, the better one looks better than it is.",
+            "many as the board has, are those of the board. Of the forms of a side, by heads and "
+            "neurons, the one that knows most here counts, which intervals do not cover: of the "
+            "MLP's, which are close to one another, the best one looks better than it is.",
             "## What each knows",
             tables.markdown(_format(found), {}),
         ]

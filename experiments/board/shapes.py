@@ -21,7 +21,7 @@ Preset `narrow` has heads of fewer dimensions than the residual stream, in one l
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
 attention without one, mixtures of experts and product-key memories. Attention alone and the
 feed-forward blocks have narrow heads, too: all at 256 and 512 parameters, those without norms at
-1,024, and SwiGLU behind one head at 2,048.
+1,024, and SwiGLU behind one head at 2,048 and 4,096.
 """
 
 import collections
@@ -75,7 +75,8 @@ SHAPES = {
     "sparse": families.sparse_shapes,
     "narrow blocks": families.narrow_block_shapes,
 }
-# Those that the board ranks; `board/depth` and `board/blocks` measure the others.
+# Those that the board ranks, with `standard_gated_mlps`; `board/depth` and `board/blocks` measure
+# the others.
 RANKED = ("families", "narrow", "blocks", "sparse")
 # Budgets at which today's blocks are tried, and narrow heads.
 BLOCKS = (256, 512, 1024, 2048)
@@ -204,7 +205,13 @@ def _narrow_runs() -> tuple[Run, ...]:
 def _block_runs() -> tuple[Run, ...]:
     """Shapes of today's blocks, with wide and with narrow heads, and of sparse ones."""
     known = sum((runs(BLOCKS, SHAPES[x]) for x in ("blocks", "sparse")), ())
-    return known + runs(BLOCKS, select_narrow_blocks)
+    return known + runs((*BLOCKS, 4096), select_narrow_blocks)
+
+
+def standard_gated_mlps(budget: int) -> list[Architecture]:
+    """The MLP of SwiGLU neurons without norms, behind one narrow head, if one was searched."""
+    of_blocks = standard(budget, "narrow blocks")
+    return [x for x in of_blocks if x.family == "modern (norm=none), narrow head"]
 
 
 def select_narrow_blocks(budget: int) -> list[Architecture]:

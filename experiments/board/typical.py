@@ -9,8 +9,9 @@ Where the interval of a mean is wider than 2% of it, more initial weights of eac
 `python -m memobench.experiments.board.typical` finds in the published rows how many, and writes
 `inits.csv`.
 
-Preset `narrow` has heads of fewer dimensions than the residual stream, up to 8,192 parameters.
-Preset `blocks` has today's feed-forward blocks instead, plain, gated and sparse, up to 2,048.
+Preset `narrow` has heads of fewer dimensions than the residual stream, up to 8,192 parameters, up
+to 1,024 before SwiGLU neurons, too. Preset `blocks` has today's feed-forward blocks with wide heads
+instead, plain, gated and sparse, up to 2,048.
 
 Expected: MLP and mixed layers know more bits of an overfull set than attention alone.
 
@@ -42,6 +43,8 @@ from memobench.store.published import published
 # What can be afforded under the published protocol: main families, up to a budget.
 _MAIN = ("attention-only, full heads", "MLP", "attention + MLP")
 _PUBLISHED_UP_TO = 512
+# Budgets of MLPs of SwiGLU neurons.
+_GATED = (256, 512, 1024)
 INITS = pathlib.Path(__file__).with_name("inits.csv")
 # The protocol of Dana et al. has its own learning rate.
 PUBLISHED = "published"
@@ -185,6 +188,9 @@ def _narrow_runs() -> Iterator[Run]:
     for budget in shapes.NARROW:
         for shape in shapes.standard(budget, "narrow"):
             yield (_brief_run if budget > 4096 else _run)(shape, budget)
+    for budget in _GATED:
+        for shape in shapes.standard_gated_mlps(budget):
+            yield _run(shape, budget)
 
 
 EXPERIMENTS = (

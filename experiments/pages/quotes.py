@@ -26,6 +26,7 @@ from memobench.experiments.board import design, fresh, peak, shapes
 from memobench.experiments.capacity import exposure_claims as exposure
 from memobench.experiments.pages import papers
 from memobench.experiments.pages.robustness import (
+    read_beyond,
     read_designs,
     read_fresh,
     read_peaks,
@@ -52,7 +53,7 @@ def _answer() -> str:
 def _ratios() -> str:
     """Bits per parameter, and attention over MLP, at every budget with all forms."""
     over_mlp = {budget: of_form[fresh.ATTENTION] for budget, of_form in read_fresh().items()}
-    return peak_answer.tabulate(read_peaks(), over_mlp, read_peaks("board/edges"))
+    return peak_answer.tabulate(read_peaks(), over_mlp, read_beyond())
 
 
 def _bought() -> str:

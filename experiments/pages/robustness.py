@@ -10,17 +10,20 @@ from memobench.board.capacity_summary import SIDES
 from memobench.experiments.board import design, fresh, longer
 from memobench.methods.thresholds import Estimate
 from memobench.report import peak_answer, tables
-from memobench.report.names import form_name
 from memobench.store.published import published
 
 _ATTENTION, _MLP, _BOTH = SIDES
-_NARROW = ", narrow heads"
 
 
 @functools.cache
 def read_peaks(name: str = "board/peak", preset: str | None = None) -> pd.DataFrame:
     """The published peaks of an experiment, as `name_peaks` returns them."""
     return peak_answer.name_peaks(published(name, preset))
+
+
+def read_beyond() -> pd.DataFrame:
+    """The published peaks of MLPs at rates and set sizes beyond those of the board."""
+    return pd.concat(map(read_peaks, ("board/edges", "board/neurons")))
 
 
 @functools.cache
@@ -47,9 +50,12 @@ def tabulate_ways() -> str:
 
 
 def tabulate_depths() -> str:
-    """A Markdown table of the most bits per parameter of each side, in one layer and in two."""
-    measured = [read_peaks(name) for name in ("board/peak", "board/depth")]
-    found = pd.concat(measured).query("side != ''").sort_values("bits")
+    """A Markdown table of each side's most bits per parameter in one layer and in two.
+
+    Of Dana et al.'s model alone: today's blocks have one layer.
+    """
+    measured = pd.concat(map(read_peaks, ("board/peak", "board/depth"))).sort_values("bits")
+    found = measured[[x.name in ("attention_only", "mlp") for x in measured["model"]]]
     best = found.groupby(["budget", "side", "n_layers"]).tail(1)
     rows: list[Any] = best.to_dict("records")
     bits = {
@@ -71,10 +77,15 @@ def tabulate_depths() -> str:
 def tabulate_blocks() -> str:
     """A Markdown table of what today's blocks know with wide and with narrow heads."""
     wide = {(row["budget"], row["name"]): row for row in read_peaks().to_dict("records")}
-    found = read_peaks("board/blocks").sort_values(["budget", "bits"], ascending=[True, False])
+    known = pd.concat(map(read_peaks, ("board/blocks", "board/peak")))
+    known["block"] = known["name"].str.replace(r", narrow heads?$", "", regex=True)
+    of_blocks = (known["name"] != known["block"]) & (
+        known["model"].map(lambda x: x.name) == "modern"
+    )
+    found = known[of_blocks].sort_values(["budget", "bits"], ascending=[True, False])
     rows = []
-    for row in found.to_dict("records"):
-        block = row["name"].removesuffix(_NARROW)
+    for row in found.drop_duplicates(["budget", "block"]).to_dict("records"):
+        block = row["block"]
         other = wide[row["budget"], block]
         rows.append(
             {
@@ -103,9 +114,8 @@ def _show(found: Estimate) -> str:
 
 
 def _compare_wide(side: str) -> dict[int, str]:
-    found, name = read_peaks().sort_values("bits"), form_name(side, "full")
-    wide: dict[int, Any] = {x["budget"]: x for x in found[found["name"] == name].to_dict("records")}
-    best = peak_answer.find_best(found)
+    wide = _find_side(read_peaks().query("heads == 'full' and n_layers == 1"), side)
+    best = peak_answer.find_best(read_peaks())
     return {n: _show(peak_answer.compare(wide[n], of[_MLP])) for n, of in best.items()}
 
 
@@ -123,25 +133,40 @@ def _compare_overfull(side: str) -> dict[int, str]:
     }
 
 
-def _compare_with_mlps(name: str) -> Callable[[str], dict[int, str]]:
-    """A side of the board over the best MLP of an experiment that has other MLPs."""
+def _compare_with_edges(side: str) -> dict[int, str]:
+    return _compare_mlps(side, read_peaks("board/edges"))
+
+
+def _compare_neurons(activation: str) -> Callable[[str], dict[int, str]]:
+    """A side of the board over the best MLP of these neurons."""
 
     def compare(side: str) -> dict[int, str]:
-        best = peak_answer.find_best(read_peaks())
-        mlps = read_peaks(name, "quick").query("side != @_ATTENTION").sort_values("bits")
-        of_budget: dict[int, Any] = {x["budget"]: x for x in mlps.to_dict("records")}
-        return {n: _show(peak_answer.compare(best[n][side], x)) for n, x in of_budget.items()}
+        known = read_peaks()
+        has = known["model"].map(lambda x: getattr(x, "activation", "") == activation)
+        return _compare_mlps(side, known[has])
 
     return compare
 
 
+def _compare_mlps(side: str, found: pd.DataFrame) -> dict[int, str]:
+    """A side of the board over the best MLP of others' peaks."""
+    best = peak_answer.find_best(read_peaks())
+    mlps = _find_side(found, _MLP)
+    return {n: _show(peak_answer.compare(best[n][side], x)) for n, x in mlps.items()}
+
+
+def _find_side(found: pd.DataFrame, side: str) -> dict[int, Any]:
+    """The form of a side that knows most bits at each budget."""
+    of_side = found.query("side == @side").sort_values(["budget", "bits"])
+    return {x["budget"]: x for x in of_side.to_dict("records")}
+
+
 def _compare_blocks(side: str) -> dict[int, str]:
-    """A side over the MLP in today's blocks without norms, with narrow heads."""
-    block = "SwiGLU block" if side == _BOTH else "modern attention alone"
-    blocks, neurons = read_peaks("board/blocks"), read_peaks("board/neurons", "quick")
-    mlps: dict[int, Any] = {x["budget"]: x for x in neurons.to_dict("records")}
-    of_side = blocks[blocks["name"] == f"{block}, no norm{_NARROW}"].to_dict("records")
-    return {x["budget"]: _show(peak_answer.compare(x, mlps[x["budget"]])) for x in of_side}
+    """A side over the MLP in today's blocks without norms, with narrow heads, each by its best."""
+    known = pd.concat([read_peaks("board/blocks"), read_peaks()])
+    of_blocks = known[known["name"].str.contains(", no norm, narrow heads?$")]
+    found, mlps = _find_side(of_blocks, side), _find_side(of_blocks, _MLP)
+    return {n: _show(peak_answer.compare(x, mlps[n])) for n, x in found.items()}
 
 
 def _compare_fresh(side: str) -> dict[int, str]:
@@ -175,15 +200,16 @@ def _read_changes() -> pd.DataFrame:
 _WAYS: dict[str, Callable[[str], dict[int, str]]] = {
     "the board": _compare("board/peak"),
     "other label tables": _compare_fresh,
-    "narrow heads, sizes of set half as far apart": _compare("board/steps", "quick"),
-    "these sets, 16,384 steps": _compare("board/steps", "full"),
-    "the MLP at rates of 0.07 to 0.14": _compare_with_mlps("board/edges"),
-    "the MLP with SwiGLU neurons": _compare_with_mlps("board/neurons"),
-    "all in today's blocks without norms": _compare_blocks,
-    "the best of eight shapes": _compare_finalists,
-    "36 other designs": _compare_designs,
-    "those of them of 4,096 steps": _compare_longer(0),
-    "these designs, 16,384 steps": _compare_longer(-1),
     "sets as large as the parameters": _compare_overfull,
     "heads of the side as wide as the model": _compare_wide,
+    "the MLP with SwiGLU neurons": _compare_neurons("swiglu"),
+    "all in today's blocks without norms": _compare_blocks,
+    "the MLP with GELU neurons": _compare_neurons("gelu"),
+    "GELU, rates of 0.07 to 0.14": _compare_with_edges,
+    "GELU, sizes of set half as far apart": _compare("board/steps", "quick"),
+    "GELU, these sets, 16,384 steps": _compare("board/steps", "full"),
+    "GELU, the best of eight shapes": _compare_finalists,
+    "GELU, 36 other designs": _compare_designs,
+    "GELU, those of them of 4,096 steps": _compare_longer(0),
+    "GELU, these designs, 16,384 steps": _compare_longer(-1),
 }

@@ -102,7 +102,7 @@ def narrow_block_shapes(budget: int) -> list[Architecture]:
     """The shapes of today's blocks with narrow heads, and of their attention alone.
 
     >>> sorted({shape.family for shape in narrow_block_shapes(256)})[:2]
-    ['modern (activation=bilinear), narrow heads', 'modern (activation=gelu), narrow heads']
+    ['modern (activation=bilinear), narrow head', 'modern (activation=bilinear), narrow heads']
     """
     return _shapes_within_budget(budget, functools.partial(_blocks_at_width, narrow=True))
 

@@ -326,7 +326,7 @@ class ModernBase(WithHeads):
         options = [x for x in super().shown_sizes if x not in self.shown_sizes]
         name = f"{self.name} ({', '.join(options)})" if options else self.name
         if self.d_head < self.d_model:
-            name += ", narrow heads"
+            name += ", narrow head" if self.side[0] == "MLP" else ", narrow heads"
         return in_words(name, self.shared_cells())
 
     @property
@@ -354,3 +354,12 @@ class Modern(ModernBase):
     def family(self) -> str:
         alone = "" if self.d_mlp else " attention"
         return super().family.replace(self.name, self.name + alone, 1)
+
+    @property
+    def side(self) -> tuple[str, str]:
+        if self.attention != "softmax":
+            return super().side
+        heads = "narrow" if self.d_head < self.d_model else "full"
+        if not self.d_mlp:
+            return "attention alone", heads
+        return "MLP" if self.n_heads == 1 else "attention + MLP", heads

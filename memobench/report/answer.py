@@ -65,7 +65,7 @@ def compare_learned_sets(table: pd.DataFrame) -> str:
         return ""
     return (
         f"Sets that half of attention alone's trainings learn to 99% are {format_range(over)} "
-        f"times the MLP's (up to {measured[-1].budget:,})."
+        f"times the MLP's (to {measured[-1].budget:,})."
     )
 
 
@@ -97,7 +97,7 @@ def draw(table: pd.DataFrame, bits_of: dict[str, list[Any]], title: str) -> "Fig
         # The axis tells whole numbers. High ones are at the left, where lines are low.
         right = value < 3
         bits.annotate(
-            where if value.is_integer() else f"{value:g}: {where}",
+            where.replace("; ", ";\n") if value.is_integer() else f"{value:g}: {where}",
             (right, value),
             xytext=(-4 if right else 4, 2),
             xycoords=("axes fraction", "data"),
@@ -223,7 +223,7 @@ def _summaries(contest: capacity_summary.Contest) -> dict[str, Any]:
 
 
 def _summarize_largest(contest: capacity_summary.Contest) -> dict[str, Any]:
-    """As `_summaries`, of each side the form whose trainings learn the largest sets.
+    """As `_summaries`, of each side, and of wide heads, the form that learns the largest sets.
 
     Where those of the form of most bits were not measured, another would understate the side.
     """
@@ -234,8 +234,12 @@ def _summarize_largest(contest: capacity_summary.Contest) -> dict[str, Any]:
     found = _summaries(contest)
     for side, runs in contest.runs.items():
         if not math.isnan(size(found[side])):
-            rows = [capacity_summary.summarize_run(run) for run in runs]
-            found[side] = max((row for row in rows if not math.isnan(size(row))), key=size)
+            known = map(capacity_summary.summarize_run, runs)
+            rows = sorted((row for row in known if not math.isnan(size(row))), key=size)
+            found[side] = rows[-1]
+            wide = [row for row in rows if row["model"].side == (_ATTENTION, "full")]
+            if WIDE in found and wide and not math.isnan(size(found[WIDE])):
+                found[WIDE] = wide[-1]
     return found
 
 

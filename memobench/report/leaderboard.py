@@ -44,7 +44,8 @@ Columns:
 {_COLUMNS}
 
 An *MLP* has one head of attention before its MLP in every layer, *attention + MLP* has two heads or
-more. Typical numbers are means over label tables; certified ones were counted by running weights
+more; today's blocks are forms of these, too, or of attention alone, but for experts and product
+keys. Typical numbers are means over label tables; certified ones were counted by running weights
 (`memobench certify`), so they say what weights can know, not what training typically finds. Your
 own weights, found by any means: `memobench submit` writes them for a pull request.
 
@@ -54,7 +55,7 @@ _EARLIER = """
 [Board v2](boards/v2-tables.md) ranks by sets as large as the budget{reversed}, and has more
 families at 4,096 and 8,192 parameters. An MLP of two layers is first there at 8,192, where
 attention + MLP has no narrow heads. Two layers with narrow heads, some of fewer learning rates and
-sets, are [not ranked here](board/depth.md), nor are [today's blocks with narrow
+sets, are [not ranked here](board/depth.md), nor are most of [today's blocks with narrow
 heads](board/blocks.md), which know more than those with wide ones."""
 _MARGIN = f"""
 Submitted weights rank above an entry where they know over {standard.MARGIN:.0%} more than it does.

@@ -6,7 +6,7 @@ beside it. All of it follows from runs of Peaks; no sentence is written by hand.
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -19,7 +19,7 @@ from memobench.core.cells import from_cells
 from memobench.methods.peak import Peak
 from memobench.methods.thresholds import Estimate
 from memobench.report import tables
-from memobench.report.answer import NAMES, WIDE, format_range, name_budgets
+from memobench.report.answer import NAMES, WIDE, format_range
 from memobench.report.answer import draw as draw_answer
 from memobench.report.names import display_name, form_name
 
@@ -79,9 +79,10 @@ def find_best(found: pd.DataFrame) -> dict[int, dict[str, Any]]:
     for budget, rows in found.groupby("budget"):
         of_budget: list[Any] = rows.sort_values("bits").to_dict("records")
         chosen = {row["side"]: row for row in of_budget if row["side"]}
-        chosen |= {row["name"]: row for row in of_budget if row["name"] == WIDE}
-        names = {row["name"] for row in of_budget}
-        if _MLP in chosen and form_name(_ATTENTION, "narrow") in names:
+        forms = {(row["side"], row["heads"]): row for row in of_budget}
+        if (_ATTENTION, "full") in forms:
+            chosen[WIDE] = forms[_ATTENTION, "full"]
+        if _MLP in chosen and (_ATTENTION, "narrow") in forms:
             best[int(str(budget))] = chosen
     return best
 
@@ -102,24 +103,36 @@ def answer(found: pd.DataFrame) -> str:
     is_one = all(row["n_layers"] == 1 for rows in best.values() for row in rows.values())
     is_narrow = all(rows[_ATTENTION]["heads"] == "narrow" for rows in best.values())
     form = "with heads narrower than the model" if is_narrow else "by its best form"
-    neurons = {getattr(rows[_MLP]["model"], "activation", "") for rows in best.values()}
-    mlp = "GELU MLP" if neurons == {"gelu"} else "MLP"
+    gelu = _find_gelu(found, best)
+    mlp = "GELU MLP" if gelu == [*best] else "MLP"
     over, wide = (
         format_range([compare(rows[side], rows[_MLP]).value for rows in best.values()])
         for side in (_ATTENTION, WIDE)
     )
     overfull = [x for budget in best if not math.isnan(x := overfull_ratio(found, budget))]
     on_large = f"on as many pairs as parameters {format_range(overfull)}" if overfull else ""
-    notes = _in_brackets(*_tell_exceptions(best, _ATTENTION, [_MLP]), on_large)
+    neurons = f"GELU alone at {', '.join(map('{:,}'.format, gelu))}"
+    notes = _in_brackets(
+        *_tell_exceptions(best, _ATTENTION, [_MLP]),
+        on_large,
+        neurons * (mlp == "MLP" and bool(gelu)),
+    )
     bits = format_range([rows[first]["bits"] for rows in best.values()])
     order = _in_brackets(*_tell_exceptions(best, first, others, ranked=True))
     name = NAMES[first]
     return (
         f"Attention alone, {form}, knows {over} times an equally large {mlp}'s bits{notes}, "
         f"with wide heads {wide}. {name[0].upper()}{name[1:]} knows most: {bits} bits per "
-        f"parameter{order}. {'In one layer, ' if is_one else 'That is '}"
-        f"{name_budgets([*best])}, at best set sizes, after {last[_MLP]['steps']:,} Adam steps."
+        f"parameter{order}. {'One layer, ' if is_one else ''}{format_range([*best], ',d')} "
+        f"parameters, best set sizes, {last[_MLP]['steps']:,} Adam steps."
     )
+
+
+def _find_gelu(found: pd.DataFrame, budgets: Iterable[int]) -> list[int]:
+    """The budgets at which no MLP of other than GELU neurons was measured."""
+    of_mlp = found[found["side"] == _MLP]
+    others = of_mlp[of_mlp["model"].map(lambda x: getattr(x, "activation", "gelu") != "gelu")]
+    return [budget for budget in budgets if budget not in set(others["budget"])]
 
 
 def overfull_ratio(found: pd.DataFrame, budget: int, side: str = _ATTENTION) -> float:

@@ -1,7 +1,8 @@
 """The one style of every family and kind of line, for all figures and the page of the board.
 
 Color is the side or the block, the dash its heads or its norm, and a hollow marker a variant: wide
-heads and blocks without norms are dashed, compressed heads dotted, blocks with narrow heads hollow.
+heads and blocks without norms are dashed, compressed heads dotted, blocks with narrow heads hollow,
+with one of them dotted, too.
 """
 
 import dataclasses
@@ -22,8 +23,8 @@ BLUE, ORANGE, GREEN, PINK, OCHRE, INDIGO, RED, GREY, TEAL, BROWN = COLORS = (
 FAINT = "0.4"
 # Letters of matplotlib; the page of the board has outlines for each (assets/curves.js).
 MARKERS = "osD^v<>PXph"
-SOLID, DASHED, DOTTED = "-", "--", ":"
-_SVG_DASHES = {SOLID: "none", DASHED: "7 3", DOTTED: "2 3"}
+SOLID, DASHED, DOTTED, DASHDOT = "-", "--", ":", "-."
+_SVG_DASHES = {SOLID: "none", DASHED: "7 3", DOTTED: "2 3", DASHDOT: "7 3 2 3"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +78,9 @@ _DASHES_OF_SIDES = {
     **dict.fromkeys(("compressed head", "compressed heads"), DOTTED),
 }
 _DASHES_OF_BLOCKS = {"no norm": DASHED}
-_VARIANTS = ("2 layers", "2 per token", "narrow heads")
+# Of blocks with one narrow head, by those of blocks with several.
+_DASHES_OF_ONE = {SOLID: DOTTED, DASHED: DASHDOT}
+_VARIANTS = ("2 layers", "2 per token", "narrow head", "narrow heads")
 # Of other columns than the architecture.
 OTHERS = {
     "one next token": Style(GREY, "o"),
@@ -119,6 +122,8 @@ def find_declared(name: str) -> Style | None:
             style = dataclasses.replace(style, dash=dashes[part])
         else:
             variants += part in _VARIANTS or 2
+            if style and part == "narrow head":
+                style = dataclasses.replace(style, dash=_DASHES_OF_ONE[style.dash])
     if style is None or variants > 1:
         return None
     return dataclasses.replace(style, is_hollow=bool(variants))

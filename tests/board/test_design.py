@@ -258,9 +258,9 @@ def test_the_page_says_the_ratio_over_designs(table, tmp_path):
     assert "over 36 designs, attention alone holds 1.20" in experiment.figure.answer(table)
     said = design.headline(table)
     assert said.startswith(
-        "In 36 other designs at 512 attention alone averages 1.20 times the MLP's "
+        "In 36 other designs at 512 attention alone averages 1.20 times a GELU MLP's ("
     )
-    assert " widths 1.20; singly 1.10 to 1.32, spread 10%, by chance 0%), " in said
+    assert " widths 1.20; singly 1.10 to 1.32, spread 10%, chance 0%), " in said
     assert said.endswith(", above attention alone nowhere.")
     ahead = design.headline(make_rows(lambda run: known(run) * (1.5 if is_both(run) else 1)))
     assert "above" not in ahead

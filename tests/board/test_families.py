@@ -10,8 +10,9 @@ from memobench.board import peak as peaks
 from memobench.board import table as board
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
-from memobench.experiments.board import depth, finalists, neurons, peak, shapes
+from memobench.experiments.board import blocks, depth, finalists, neurons, peak, shapes
 from memobench.experiments.board import typical as board_typical
+from memobench.models.modern import Modern
 from memobench.models.product_key_memory import ProductKeyMemory
 from memobench.store import results
 from memobench.store.published import published
@@ -54,18 +55,32 @@ def test_chosen_shapes_are_among_those_tried(of, searched):
     assert n_chosen
 
 
-def test_an_mlp_of_gated_neurons_has_the_best_shape_of_one_head(searched):
-    known = (searched["bits"] / searched["n_params"]).set_axis(searched["run_id"])
-    for run in neurons.runs():
-        # The largest set is as large as the budget.
-        tried = {
-            each.architecture: known[each.run_id]
-            for each in shapes.runs([run.task.n_sequences], shapes.select_narrow_blocks)
-            if (each.architecture.n_heads, each.architecture.norm) == (1, "none")
-            and each.architecture.d_mlp
-            and each.architecture.activation == "swiglu"
-        }
-        assert max(tried, key=tried.get) == run.architecture
+def test_the_board_has_the_mlp_of_gated_neurons_and_no_other_narrow_block():
+    for budget in blocks.TABLES:
+        narrow = set(shapes.standard(budget, "narrow blocks"))
+        (ranked,) = narrow & set(peak.entries(budget))
+        assert (ranked.n_heads, ranked.activation, ranked.norm) == (1, "swiglu", "none")
+        others = {run.architecture for run in blocks.runs()}
+        assert {x for x in narrow if x not in others} == {ranked}
+    assert {run.architecture for run in neurons.EXPERIMENT.runs("quick")} == {
+        shape for budget in (1024, 2048) for shape in shapes.standard_gated_mlps(budget)
+    }
+
+
+@pytest.mark.parametrize(
+    ("sizes", "side"),
+    [
+        ({}, ("attention alone", "full")),
+        ({"n_heads": 3, "d_head": 2}, ("attention alone", "narrow")),
+        ({"d_mlp": 3}, ("MLP", "full")),
+        ({"d_mlp": 3, "d_head": 2, "activation": "gelu"}, ("MLP", "narrow")),
+        ({"d_mlp": 3, "n_heads": 2}, ("attention + MLP", "full")),
+        # What weighs no values by softmax is another kind of model.
+        ({"attention": "delta"}, ("", "")),
+    ],
+)
+def test_a_block_is_a_form_of_a_side_by_its_heads_and_neurons(sizes, side):
+    assert Modern(**{"d_model": 4, "d_head": 4, "n_heads": 1, **sizes}).side == side
 
 
 def _chosen(table, entries):

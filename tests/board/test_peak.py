@@ -145,7 +145,7 @@ def test_the_best_model_of_a_grid_is_trained_again_and_certified(table, tmp_path
 def test_the_page_says_attention_over_mlp_at_the_peak(table, tmp_path):
     experiment = EXPERIMENTS["board/peak"]
     said = experiment.figure.answer(table)
-    assert "times the bits of the best MLP, each at its best size of set. With wide heads" in said
+    assert "times the bits of their best MLP, each at its best size of set. With wide heads" in said
     found = peak.peaks(table)
     assert (found["rank_low"] <= found.index + 1).all()
     assert (found.index + 1 <= found["rank_high"]).all()

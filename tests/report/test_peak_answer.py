@@ -27,9 +27,10 @@ def test_a_side_is_its_best_form_at_a_budget(peaks):
         of_budget = peaks[peaks["budget"] == budget]
         for side in ("attention alone", "MLP", "attention + MLP"):
             assert rows[side]["bits"] == of_budget["bits"][of_budget["side"] == side].max()
-        assert rows[peak_answer.WIDE]["name"] == "attention alone, wide heads"
+        is_wide = (of_budget["side"] == "attention alone") & (of_budget["heads"] == "full")
+        assert rows[peak_answer.WIDE]["bits"] == of_budget["bits"][is_wide].max()
     # Without the best form of attention alone nothing is compared.
-    some = peaks[peaks["name"] != "attention alone, narrow heads"]
+    some = peaks[(peaks["side"] != "attention alone") | (peaks["heads"] != "narrow")]
     assert not peak_answer.find_best(some)
     with pytest.raises(ValueError, match="must have all sides"):
         peak_answer.answer(some)
@@ -37,20 +38,21 @@ def test_a_side_is_its_best_form_at_a_budget(peaks):
 
 def test_the_answer_says_where_an_order_is_undecided(peaks):
     said = peak_answer.answer(peaks)
-    assert said.startswith("Attention alone, with heads narrower than the model, knows 1.")
-    assert " In one layer, from 256 to 8,192 parameters, at best set sizes, " in said
+    assert said.startswith("Attention alone, with heads narrower than the model, knows ")
+    assert " One layer, 256 to 8,192 parameters, best set sizes, " in said
     assert " bits per parameter (undecided at 256, by ranks at 2,048). " in said
     assert "Attention + MLP knows most: " in said
-    assert " an equally large GELU MLP's bits (on as many pairs as parameters 0." in said
+    assert " an equally large MLP's bits (undecided at 256; on as many pairs as " in said
+    assert "; GELU alone at " in said
     clear = peak_answer.answer(with_bits(peaks, peaks["side"] == "attention + MLP", 1.2))
     # Ranks are those of before.
     assert " bits per parameter (by ranks undecided at 256, 2,048). " in clear
     last = (peaks["side"] == "attention alone") & (peaks["budget"] == 8192)
     near = peak_answer.answer(with_bits(peaks, last, 0.97))
-    assert (
-        " an equally large GELU MLP's bits (undecided at 8,192; on as many pairs as parameters "
-        in near
-    )
+    assert " an equally large MLP's bits (undecided at 256, 8,192; on as many pairs as " in near
+    gelu = peaks[[getattr(x, "activation", "gelu") == "gelu" for x in peaks["model"]]]
+    assert " an equally large GELU MLP's bits (on as many " in peak_answer.answer(gelu)
+    assert "GELU alone" not in peak_answer.answer(gelu)
 
 
 def test_the_answer_says_where_the_first_at_the_largest_budget_knows_less(peaks):
@@ -62,7 +64,7 @@ def test_the_answer_says_where_the_first_at_the_largest_budget_knows_less(peaks)
 def test_the_answer_is_of_the_budgets_and_forms_that_there_are(peaks):
     some = peaks[(peaks["budget"] == 4096)]
     said = peak_answer.answer(some.assign(of_budget=float("nan")))
-    assert ", at 4,096 parameters, " in said
+    assert " One layer, 4,096 parameters, " in said
     assert "()" not in said
     wide = peak_answer.answer(with_bits(some, some["name"] == peak_answer.WIDE, 3))
     assert wide.startswith("Attention alone, by its best form, knows ")
@@ -72,7 +74,7 @@ def test_another_side_may_know_the_most(peaks):
     turned = peak_answer.answer(with_bits(peaks, peaks["side"] == "MLP", 1.6))
     assert ". The MLP knows most: " in turned
     deep = peak_answer.answer(peaks.assign(n_layers=2))
-    assert " That is from 256 to 8,192 parameters, " in deep
+    assert ". 256 to 8,192 parameters, " in deep
 
 
 def test_the_table_has_a_row_for_each_budget_and_marks_edges(peaks):
@@ -141,7 +143,7 @@ def test_the_key_figure_has_the_bits_of_peaks(peaks):
     figure = peak_answer.draw(peaks, published("board/typical"))
     bits, _ = figure.axes
     names = {text.get_text().replace("\n", " ") for text in bits.texts}
-    assert {"attention + MLP, narrow heads", "MLP", "attention alone, wide heads"} <= names
+    assert {"attention + MLP, narrow heads", "attention alone, wide heads"} <= names
     assert len(bits.containers) == 4
     top = max(container.lines[0].get_ydata().max() for container in bits.containers)
     assert top == pytest.approx(peaks["bits"].max())

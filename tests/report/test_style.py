@@ -103,7 +103,7 @@ def test_two_figures_give_one_family_one_style():
         ),
         (
             memobench.Modern(d_model=4, d_head=2, d_mlp=3, norm="none", n_layers=3),
-            "SwiGLU block, no norm, narrow heads, 3 layers",
+            "SwiGLU block, no norm, narrow head, 3 layers",
         ),
         (memobench.ProductKeyMemory(d_model=4, d_head=4, d_key=2, n_keys=3), "product-key memory"),
     ],
