@@ -139,8 +139,10 @@ class Peaks(Drawing):
                 ring = {"markersize": 11, "fillstyle": "none", "color": style.color}
                 axis.plot(x[top], row["means"][top], "o", **ring)
             axis.set_title(f"{budget:,} parameters")
-        for axis in axes[-1]:
+        # Those with no panel below.
+        for axis in axes.flat[max(0, len(budgets) - n_columns) : len(budgets)]:
             axis.set_xlabel("associations / parameters")
+            axis.tick_params(labelbottom=True)
         for axis in axes[:, 0]:
             axis.set_ylabel("bits per parameter")
         for axis in axes.flat[len(budgets) :]:

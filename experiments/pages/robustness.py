@@ -75,18 +75,21 @@ def tabulate_depths() -> str:
 
 
 def tabulate_blocks() -> str:
-    """A Markdown table of what today's blocks know with wide and with narrow heads."""
+    """A Markdown table of what today's blocks know with wide and with narrow heads.
+
+    Budgets at which they were measured with both.
+    """
     wide = {(row["budget"], row["name"]): row for row in read_peaks().to_dict("records")}
     known = pd.concat(map(read_peaks, ("board/blocks", "board/peak")))
     known["block"] = known["name"].str.replace(r", narrow heads?$", "", regex=True)
-    of_blocks = (known["name"] != known["block"]) & (
-        known["model"].map(lambda x: x.name) == "modern"
-    )
-    found = known[of_blocks].sort_values(["budget", "bits"], ascending=[True, False])
+    is_block = known["model"].map(lambda x: x.name) == "modern"
+    found = known[is_block & (known["name"] != known["block"])]
+    found = found.sort_values(["budget", "bits"], ascending=[True, False])
     rows = []
     for row in found.drop_duplicates(["budget", "block"]).to_dict("records"):
-        block = row["block"]
-        other = wide[row["budget"], block]
+        block, other = row["block"], wide.get((row["budget"], row["block"]))
+        if other is None:
+            continue
         rows.append(
             {
                 "parameters": f"{row['budget']:,}",
