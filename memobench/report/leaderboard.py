@@ -1,4 +1,4 @@
-"""The leaderboard, which is the standard board as Markdown, CSV, LaTeX and one HTML page."""
+"""The leaderboard, which is the standard board as Markdown, CSV and one HTML page."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ from memobench.common import atomic, folders
 from memobench.common.errors import UserError
 from memobench.core.cells import from_cells
 from memobench.methods.peak import Peak
-from memobench.report import answer, html, latex, peak_answer, tables
+from memobench.report import answer, html, peak_answer, tables
 from memobench.report.drawing import save
 from memobench.store import published as tables_of
 from memobench.store import results
@@ -32,8 +32,8 @@ How much does a Transformer memorize, per parameter, and who memorizes better, a
 The standard board {standard.VERSION}, never mixed with another version: associations of pairs of
 tokens ({_SETS} parameters), sets of {_SHARES} times as many as parameters, as far as there are so
 many pairs. Capacity is the most over set sizes. Parameters are all counted and meet the budget
-within {families.TOLERANCE:.0%}. [All of it in one page](leaderboard.html) to sort and draw, as
-[CSV](leaderboard.csv) and as [LaTeX](leaderboard.tex).@@earlier@@
+within {families.TOLERANCE:.0%}. [All of it in one page](leaderboard.html) to sort and draw, and
+as [CSV](leaderboard.csv).@@earlier@@
 
 @@answer@@Tracks:
 
@@ -71,7 +71,6 @@ _ABOUT = {
 _BESIDE = {
     "LEADERBOARD.md": "Markdown",
     "leaderboard.csv": "CSV",
-    "leaderboard.tex": "LaTeX",
     "leaderboard.png": "figure",
     "large/board/peak.md": "all numbers of peaks",
     "board/certified.md": "all numbers of weights",
@@ -153,7 +152,6 @@ def write(
     text = page(board, said, earlier)
     atomic.replace_text(folder / "LEADERBOARD.md", text)
     tables.write_csv(board, folder / "leaderboard.csv")
-    atomic.replace_text(folder / "leaderboard.tex", latex.booktabs(html.name_entries(board)))
     root = folders.published().parent
     places = {root / path: label for path, label in _ABOUT.items()}
     places |= {folder / path: label for path, label in _BESIDE.items()}

@@ -413,7 +413,7 @@ def test_labelled_contexts_are_counted_in_examples(tmp_path):
 
 
 def test_experiments_and_reports_load_without_matplotlib_and_start_no_device():
-    names = ("experiment", "verdicts", "leaderboard", "html", "latex")
+    names = ("experiment", "verdicts", "leaderboard", "html")
     names += ("capacity_summary", "figure", "panels")
     modules = ", ".join(f"memobench.report.{x}" for x in names)
     # Modules need no import of their own.

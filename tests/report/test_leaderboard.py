@@ -1,4 +1,4 @@
-"""Pages of the standard board: as Markdown, CSV, HTML and LaTeX, published, and by the command."""
+"""Pages of the standard board: as Markdown, CSV and HTML, published, and by the command."""
 
 import dataclasses
 import html.parser
@@ -21,7 +21,7 @@ from memobench.common import folders
 from memobench.core import module as models
 from memobench.experiment import load_file
 from memobench.report import html as page_of
-from memobench.report import latex, leaderboard, tables
+from memobench.report import leaderboard, tables
 from memobench.store import results
 from tests import entries, registries
 from tests.board.test_submissions_own import OWN
@@ -79,7 +79,6 @@ def test_four_renderings_of_one_board(tmp_path):
     page = Cells((folder / "leaderboard.html").read_text("utf-8"))
     data = json.loads(page.data)["rows"]
     static = [row for row in page.rows if row[0] not in ("rank", "")]
-    tex = (folder / "leaderboard.tex").read_text("utf-8")
     assert len(written) == len(data) == len(static) == len(found) == 4
     named = page_of.name_entries(found).to_dict("records")
     for row, name, shown, embedded, plain in zip(
@@ -90,8 +89,6 @@ def test_four_renderings_of_one_board(tmp_path):
         assert plain == [*shown.values()]
         assert embedded["text"] == {x.name: x.text(name) for x in page_of.COLUMNS}
         assert embedded["range"]["n_params"] == [row["n_params"]]
-        assert f"{latex.escape(texts['rank'])} & {latex.escape(name['entry'])} & " in tex
-    assert tex.count(r"\begin{table}") == 2
 
 
 def test_hostile_text_is_text_in_all_renderings(tmp_path):
@@ -103,14 +100,10 @@ def test_hostile_text_is_text_in_all_renderings(tmp_path):
         leaderboard.write(runs, results.to_table([]), tmp_path / folder, weights)
     read = {
         name: [(tmp_path / x / name).read_bytes().decode("utf-8") for x in ("plain", "hostile")]
-        for name in ("LEADERBOARD.md", "leaderboard.csv", "leaderboard.tex", "leaderboard.html")
+        for name in ("LEADERBOARD.md", "leaderboard.csv", "leaderboard.html")
     }
     elements = [sorted(set(Cells(x).elements)) for x in read["leaderboard.html"]]
     assert elements[0] == elements[1]
-    commands = [set(re.findall(r"\\[A-Za-z]+", x)) for x in read["leaderboard.tex"]]
-    assert commands[1] - commands[0] <= {
-        rf"\text{name}" for name in "backslash less greater quotedbl bar".split()
-    }
     # Every row is one line with as many cells, in which all is text.
     rows, hostile_rows = map(markdown_rows, read["LEADERBOARD.md"])
     assert len(rows) == len(hostile_rows) == 1 + len(texts)
@@ -138,7 +131,6 @@ def test_a_board_without_entries_says_so(tmp_path):
     assert "No entry of the standard board is here" in text
     assert list(pd.read_csv(tmp_path / "leaderboard.csv").columns) == board.names()
     assert "No entries yet" in (tmp_path / "leaderboard.html").read_text("utf-8")
-    assert r"\begin{table}" not in (tmp_path / "leaderboard.tex").read_text("utf-8")
 
 
 def _made_anew(folder):

@@ -6,7 +6,7 @@ from memobench.cli.command import OUTPUT, PLUGIN, RESULTS, Command, format_comma
 
 
 def run(_: list[str]) -> None:
-    """Writes LEADERBOARD.md, leaderboard.html, .csv and .tex into --output."""
+    """Writes LEADERBOARD.md, leaderboard.html and leaderboard.csv into --output."""
     from memobench.common import folders
     from memobench.report import leaderboard
     from memobench.store.results import check_writable, load_results, to_table
