@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import functools
 import itertools
+import math
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -351,7 +352,8 @@ def ranked(repetitions: int) -> str:
     """A table of how often ranks of the board tell equal entries apart, under published spreads.
 
     Label tables of every entry are drawn again, at all sizes of set and learning rates, in units of
-    its own peak.
+    its own peak. The last column is what they do tell: how much more attention alone must know than
+    the MLP.
     """
     boards: dict[int, list[np.ndarray]] = {}
     models = collections.defaultdict[int, list[Any]](list)
@@ -366,6 +368,7 @@ def ranked(repetitions: int) -> str:
         best = peak.peak(bits_JxRxT)
         of_budget.append(bits_JxRxT / bits_JxRxT[best.size, best.rate].mean())
     random, lines = np.random.default_rng(0), []
+    found_peaks = peak_answer.name_peaks(runs)
     for budget, entries in sorted(boards.items()):
         wrong = np.zeros(2)
         for _ in range(repetitions):
@@ -378,16 +381,31 @@ def ranked(repetitions: int) -> str:
                 for pair in itertools.combinations(bits, 2)
             ]
             wrong += any(statistics.holm(p_values)), found["rank_low"].max() > 1
-        cells = (f"{budget:,}", len(entries), entries[0].shape[-1])
-        lines.append([*cells, *(f"{share:.3f}" for share in wrong / repetitions)])
-    return tables.markdown(
-        pd.DataFrame(
-            lines, columns=["parameters", "entries", "label tables", "Student's alone", "ranks"]
-        ),
-        {},
-    )
+        most = max(x.shape[-1] for x in entries)
+        shares = (f"{share:.3f}" for share in wrong / repetitions)
+        lead = f"{_find_least_lead(found_peaks, budget):.0%}"
+        lines.append([f"{budget:,}", len(entries), most, *shares, lead])
+    columns = ["parameters", "entries", "label tables", "Student's alone", "ranks", "least lead"]
+    return tables.markdown(pd.DataFrame(lines, columns=columns), {})
 
 
+def _find_least_lead(found: pd.DataFrame, budget: int) -> float:
+    """The least share by which attention alone must know more than the MLP to be ranked first."""
+    best = peak_answer.find_best(found)[budget]
+    attention, mlp = (best[side] for side in capacity_summary.SIDES[:2])
+    over = attention["bits_T"].mean() / mlp["bits_T"].mean()
+    rows = found[found["budget"] == budget]
+    for lead in np.arange(0.0, 1.0, 0.01):
+        times = [(1 + lead) / over if x == attention["run_id"] else 1.0 for x in rows["run_id"]]
+        ranked = capacity_summary.rank_entries(rows.assign(bits_T=rows["bits_T"] * times))
+        of = ranked.set_index("run_id")
+        if of["rank_high"][attention["run_id"]] < of["rank_low"][mlp["run_id"]]:
+            return float(lead)
+    return math.inf
+
+
+# Forms of a side that know less than this share of the best one's bits do not count for it.
+_NEAR = 0.9
 # What fails of the trainings of attention alone and of the MLP.
 _FAILING = {"": (0.0, 0.0), ", 5% fail": (0.05, 0.05), ", 5% of the MLP's fail": (0.0, 0.05)}
 
@@ -395,33 +413,47 @@ _FAILING = {"": (0.0, 0.0), ", 5% fail": (0.05, 0.05), ", 5% of the MLP's fail":
 def compared(repetitions: int) -> pd.DataFrame:
     """How often intervals of the answer's peaks, and of their ratio, have the truth, by budget.
 
-    The best attention alone and the best MLP are measured again on as many label tables, normal,
-    with the means and covariances over sizes, rates and both that were published. Of all trainings
-    a share fails, and knows a fifth.
+    The forms of attention alone and of the MLP that know at least _NEAR of the best are measured
+    again on as many label tables, normal, with the means and covariances over sizes, rates and
+    forms that were published, and the best of each counts. Of all trainings a share fails, and
+    knows a fifth.
     """
     runs, lines = published("board/peak"), []
     values = {
         run["run_id"]: np.array(parse_list(run["size_bits"]), float)
         for run in runs[runs["method"] == Peak.name].to_dict("records")
     }
-    for budget, best in peak_answer.find_best(peak_answer.name_peaks(runs)).items():
-        entries = [values[best[side]["run_id"]] for side in capacity_summary.SIDES[:2]]
+    named = peak_answer.name_peaks(runs)
+    for budget, best in peak_answer.find_best(named).items():
+        rows = named[named["budget"] == budget].sort_values("bits", ascending=False)
+        sides = [
+            [
+                values[row["run_id"]] / row["n_params"]
+                for row in rows[rows["side"] == side].to_dict("records")
+                if row["bits"] >= _NEAR * best[side]["bits"]
+            ]
+            for side in capacity_summary.SIDES[:2]
+        ]
         # Those of equal numbers of label tables have the same ones.
-        n_tables = list(dict.fromkeys(x.shape[-1] for x in entries))
+        n_tables = list(dict.fromkeys(forms[0].shape[-1] for forms in sides))
+        weighted = {x.shape[-1] for forms in sides for x in forms}
         shown = " and ".join(map(str, n_tables))
         line: dict[str, Any] = {"parameters": f"{budget:,}", "label tables": shown}
         for said, shares in _FAILING.items():
             random, covered = np.random.default_rng(budget), np.zeros(3)
             truths = [
-                (1 - 0.8 * share) * x.mean(axis=-1).max()
-                for x, share in zip(entries, shares, strict=True)
+                (1 - 0.8 * share) * max(x.mean(axis=-1).max() for x in forms)
+                for forms, share in zip(sides, shares, strict=True)
             ]
             truths.append(truths[0] / truths[1])
             for _ in range(repetitions):
-                weights = {n: random.normal(size=(n, n)) / np.sqrt(n - 1) for n in n_tables}
+                weights = {n: random.normal(size=(n, n)) / np.sqrt(n - 1) for n in sorted(weighted)}
                 found = [
-                    peak.peak(_measure_again(x, weights[x.shape[-1]], share, random)).estimate
-                    for x, share in zip(entries, shares, strict=True)
+                    max(
+                        peak.peak(_measure_again(x, weights[x.shape[-1]], share, random)).estimate
+                        for x in forms
+                    )
+                    for forms, share in zip(sides, shares, strict=True)
                 ]
                 found.append(peak.ratio(*found))
                 covered += [x.low <= true <= x.high for x, true in zip(found, truths, strict=True)]
@@ -561,9 +593,10 @@ fail, and the mean is taken for higher than it is:
 
 ## Peaks
 
-How often the intervals of the answer have the truth ({repetitions:,} simulated cases each): normal,
-with the covariances of the published entries over label tables, settings and both entries; and if
-moreover one in twenty of all trainings fails, or of the MLP's alone, and knows a fifth:
+How often the intervals of the answer have the truth ({repetitions:,} simulated cases each), with
+the choice of each side's best form among those within a tenth of it: normal, with the covariances
+of the published entries over label tables, settings and forms; and if moreover one in twenty of
+all trainings fails, or of the MLP's alone, and knows a fifth:
 
 {compared}
 
@@ -573,7 +606,8 @@ How often the board tells equal entries apart ({boards} simulated boards each), 
 each are drawn again, with failures, and all know equally much in the best of their cells: by
 Student's test of each pair alone, with Holm's correction for all, and by that of the ranks. It
 counts two more tables of each pair, one on each side of the mean, as far off as the worst table of
-the board's entries of as many layers, for few tables may lack rare failures:
+the board's entries of as many layers, for few tables may lack rare failures. *Least lead*: by how
+much more than the MLP attention alone must know, as both spread, to be ranked above it:
 
 {ranked}
 """

@@ -48,19 +48,24 @@ FIRST = 1000
 TABLES = {256: 48, 512: 48, 1024: 48, 2048: 32, 4096: 24, 8192: 24}
 
 # Of `measure`.
-_COLUMNS = ("budget", "side", "name", "entry", "n_examples", "learning_rate", "bits_T")
+_COLUMNS = ("budget", "side", "model", "n_examples", "learning_rate", "bits_T")
 
 
 @functools.cache
-def _on_board() -> pd.DataFrame:
-    """The peaks of the board, with their names."""
-    return name_peaks(published("board/peak"))
+def read_board(jointly: bool = False) -> pd.DataFrame:
+    """The peaks of the board, with their names (see `name_peaks`)."""
+    return name_peaks(published("board/peak"), jointly)
 
 
 def runs(budgets: Collection[int]) -> Iterator[Run]:
-    """Forms of each side at each budget, on their best set and at their best rate."""
-    rows: list[Any] = _on_board().to_dict("records")
-    for row in rows:
+    """Forms of each side at each budget, on their best set and at their best rate.
+
+    Also on the set and at the rate that together have the most bits, where these are others.
+    """
+    rows = [row for of in (False, True) for row in read_board(of).to_dict("records")]
+    chosen = {_place(row): row for row in rows if row["budget"] < 8192}
+    chosen |= {_place(row): row for row in read_board().to_dict("records")}
+    for row in chosen.values():
         budget = row["budget"]
         is_compared = is_main(row["model"]) or row["model"] in shapes.standard_gated_mlps(budget)
         if budget in budgets and is_compared:
@@ -72,6 +77,11 @@ def runs(budgets: Collection[int]) -> Iterator[Run]:
             yield Run(task=task, architecture=row["model"], method=method)
 
 
+def _place(row: Any) -> tuple[Any, ...]:
+    """The form of a row, its set and its learning rate."""
+    return row["model"], row["n_examples"], row["learning_rate"]
+
+
 def measure(table: pd.DataFrame) -> pd.DataFrame:
     """The bits that each form knows of every label table.
 
@@ -79,8 +89,8 @@ def measure(table: pd.DataFrame) -> pd.DataFrame:
       table: rows of this experiment.
 
     Returns:
-      A row for each run, by budget and mean bits: budget, side, name, entry, n_examples,
-      learning_rate, and bits_T, bits per parameter of every label table.
+      A row for each run, by budget and mean bits: budget, side, model, n_examples, learning_rate,
+      and bits_T, bits per parameter of every label table.
     """
     found = []
     for row in table[(table["method"] == Peak.name) & (table["status"] == "ok")].to_dict("records"):
@@ -91,8 +101,7 @@ def measure(table: pd.DataFrame) -> pd.DataFrame:
             {
                 "budget": capacity_summary.budget(row["n_params"]),
                 "side": shape.side[0],
-                "name": display_name(shape),
-                "entry": " ".join(shape.shown_sizes),
+                "model": shape,
                 "n_examples": method.sizes(made)[0],
                 "learning_rate": method.training.learning_rate,
                 "bits_T": bits_JxRxT[0, 0] / row["n_params"],
@@ -115,18 +124,22 @@ def ratio(bits_T: np.ndarray, other_T: np.ndarray) -> Estimate:
     return Estimate(*map(float, (value, value - half, value + half)))
 
 
-def compare_forms(found: pd.DataFrame) -> dict[int, dict[str, Estimate]]:
+def compare_forms(found: pd.DataFrame, jointly: bool = False) -> dict[int, dict[str, Estimate]]:
     """At each budget that has an MLP, the ratios to it of the sides of COMPARED.
 
-    The form of a side that knows most here counts. Of two MLPs as good the better one looks better
-    than it is.
+    The form, set and rate of each side are those of most bits on the board.
 
     Args:
       found: as `measure` returns it.
+      jointly: whether the board's sets and rates are chosen together (`memobench.board.peak`).
     """
+    known_of: dict[Any, Any] = {_place(row): row["bits_T"] for row in found.to_dict("records")}
     compared = {}
-    for budget, rows in found.groupby("budget"):
-        known = dict(zip(rows["side"], rows["bits_T"], strict=True))
+    for budget, best in find_best(read_board(jointly)).items():
+        rows = {side: row for side, row in best.items() if side in capacity_summary.SIDES}
+        known = {
+            x: known_of[place] for x, row in rows.items() if (place := _place(row)) in known_of
+        }
         if MLP in known:
             others = [side for side in COMPARED if side in known]
             compared[int(str(budget))] = {x: ratio(known[x], known[MLP]) for x in others}
@@ -171,9 +184,9 @@ class Fresh(Drawing):
         undecided = [f"{x:,}" for x, of in compared.items() if of[ATTENTION].low <= 1]
         note = f" (undecided at {', '.join(undecided)})" if undecided else ""
         return (
-            f"On label tables that chose nothing attention alone knows {over[ATTENTION]} times the "
-            f"bits of the MLP{note}, attention + MLP {over[BOTH]} times, "
-            f"{name_budgets([*compared])}."
+            f"On label tables that chose nothing attention alone knows "
+            f"{over[ATTENTION]} times the bits of the MLP{note}, attention + MLP {over[BOTH]} "
+            f"times, {name_budgets([*compared])}."
         )
 
     def sections(self, table: pd.DataFrame) -> list[str]:
@@ -194,11 +207,11 @@ class Fresh(Drawing):
             self.answer(table),
             tables.markdown(pd.DataFrame(rows).fillna("–"), {}),
             "Means over label tables, with 95% intervals (Student's, paired over label tables). "
-            "Shape, set and rate are those of most bits on the board, chosen on other label "
-            "tables: another choice might know more. Initial weights of the first label tables, as "
-            "many as the board has, are those of the board. Of the forms of a side, by heads and "
-            "neurons, the one that knows most here counts, which intervals do not cover: of the "
-            "MLP's, which are close to one another, the best one looks better than it is.",
+            "Shape, set and rate of each side are those of most bits on the board, chosen on other "
+            "label tables: another choice might know more, which intervals do not cover. The rate "
+            "is the one best over all sizes of set; rows below have others where a pair of size "
+            "and rate had more bits. Initial weights of the first label tables, as many as the "
+            "board has, are those of the board.",
             "## What each knows",
             tables.markdown(_format(found), {}),
         ]
@@ -206,7 +219,7 @@ class Fresh(Drawing):
 
 def _board_ratios(budgets: Iterable[int]) -> dict[int, dict[str, Estimate]]:
     """The ratios to the MLP on the board."""
-    best = find_best(_on_board())
+    best = find_best(read_board())
     return {x: {form: compare(best[x][form], best[x][MLP]) for form in COMPARED} for x in budgets}
 
 
@@ -216,7 +229,10 @@ def _format(found: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "parameters": [f"{row['budget']:,}" for row in rows],
-            "entry": [f"{row['name']} ({row['entry']})" for row in rows],
+            "entry": [
+                f"{display_name(row['model'])} ({' '.join(row['model'].shown_sizes)})"
+                for row in rows
+            ],
             "set size": [f"{row['n_examples']:,}" for row in rows],
             "learning rate": [f"{row['learning_rate']:g}" for row in rows],
             "bits / parameter": [

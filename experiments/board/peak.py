@@ -35,7 +35,14 @@ from memobench.methods.thresholds import FAILING
 from memobench.report import tables
 from memobench.report.answer import WIDE
 from memobench.report.drawing import key, legend, subplots
-from memobench.report.peak_answer import compare, estimate, find_best, name_peaks, overfull_ratio
+from memobench.report.peak_answer import (
+    compare,
+    estimate,
+    find_best,
+    find_gelu,
+    name_peaks,
+    overfull_ratio,
+)
 from memobench.report.style import styles_of
 
 if TYPE_CHECKING:
@@ -117,7 +124,13 @@ def _run_briefly(shape: Architecture, budget: int) -> Run:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Peaks(Drawing):
-    """Bits per parameter against the size of the set, a panel for each budget."""
+    """Bits per parameter against the size of the set, a panel for each budget.
+
+    Attributes:
+      compares: whether the page compares the best attention alone and MLP of its runs.
+    """
+
+    compares: bool = True
 
     def draw(self, experiment: Experiment, preset: str, table: pd.DataFrame) -> "Figure":
         """See `Drawing`; a ring is at the best size of each."""
@@ -153,7 +166,7 @@ class Peaks(Drawing):
 
     def answer(self, table: pd.DataFrame) -> str:
         """See `Drawing`: attention over MLP at their best sizes of sets, at the largest budget."""
-        return " ".join(ratios(name_peaks(table))[-1:])
+        return " ".join(ratios(name_peaks(table))[-1:]) if self.compares else ""
 
     def sections(self, table: pd.DataFrame) -> list[str]:
         """See `Drawing`: the ratios, and every entry's peak."""
@@ -162,7 +175,7 @@ class Peaks(Drawing):
             return []
         tried = sorted(set(map(tuple, found["rates"])))
         rates = " or ".join(", ".join(f"{rate:g}" for rate in each) for each in tried)
-        lines, names = ratios(found), set(found["name"])
+        lines, names = ratios(found) if self.compares else [], set(found["name"])
         left_out = names - {*select_drawn(found)["name"]}
         shown = format_peaks(found)
         has_ranks = bool(found.groupby("budget").size().min() >= _RANKED)
@@ -222,13 +235,16 @@ def ratios(found: pd.DataFrame) -> list[str]:
     """
     lines = []
     attention, mlp, _ = capacity_summary.SIDES
-    for budget, best in find_best(found).items():
+    sides = find_best(found)
+    gelu = find_gelu(found, sides)
+    for budget, best in sides.items():
         overfull = overfull_ratio(found, budget)
-        large = "" if math.isnan(overfull) else f"; on sets of {budget:,} {overfull:.2f} times"
+        shown = tables.interval(*overfull, digits=2)
+        large = "" if math.isnan(overfull.value) else f"; on sets of {budget:,} {shown} times"
         line = (
             f"At {budget:,} parameters the best attention alone of these runs holds "
-            f"{_format_ratio(best[attention], best[mlp])} times the bits of their best MLP, each "
-            f"at its best size of set{large}"
+            f"{_format_ratio(best[attention], best[mlp])} times the bits of their best "
+            f"{'GELU ' * (budget in gelu)}MLP, each at its best size of set{large}"
         )
         if WIDE in best:
             line += f". With wide heads it holds {_format_ratio(best[WIDE], best[mlp])} times"

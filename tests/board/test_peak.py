@@ -44,9 +44,12 @@ def drawn(rng, curve, n_tables, spread, shared=0.3):
 @pytest.mark.parametrize("curve", CURVES)
 @pytest.mark.parametrize("n_tables", [4, 6, 12, 24])
 @pytest.mark.parametrize("spread", [0.08, 0.2])
-def test_the_interval_covers_the_most_of_the_true_means(curve, n_tables, spread):
+@pytest.mark.parametrize("jointly", [False, True])
+def test_the_interval_covers_the_most_of_the_true_means(curve, n_tables, spread, jointly):
     rng, truth = np.random.default_rng(0), max(CURVES[curve])
-    found = [peak.peak(drawn(rng, CURVES[curve], n_tables, spread)).estimate for _ in range(600)]
+    found = [
+        peak.peak(drawn(rng, CURVES[curve], n_tables, spread), jointly).estimate for _ in range(600)
+    ]
     value, low, high = np.array(found).T
     # 0.93 is 95% less twice the error of 600 cases.
     assert ((low <= truth) & (truth <= high)).mean() >= 0.93
@@ -71,6 +74,16 @@ def test_a_table_does_not_count_where_it_chose_the_setting():
     found = peak.peak(value_JxRxT)
     assert found.estimate.value == pytest.approx(1.0)
     assert found.estimate.high > 1.0
+
+
+def test_the_rate_may_be_the_best_over_all_sizes_or_at_one():
+    """The second rate knows most of one size, and little of the others."""
+    value_JxR = np.array([[1.0, 0.2], [2.0, 2.5], [1.5, 0.2]])
+    value_JxRxT = np.repeat(value_JxR[..., None], 4, axis=-1)
+    over_all, together = peak.peak(value_JxRxT), peak.peak(value_JxRxT, jointly=True)
+    assert (over_all.size, over_all.rate, over_all.estimate.value) == (1, 0, 2.0)
+    assert (together.size, together.rate, together.estimate.value) == (1, 1, 2.5)
+    assert over_all.estimate.high == together.estimate.high == 2.5
 
 
 @pytest.mark.parametrize(
@@ -145,7 +158,10 @@ def test_the_best_model_of_a_grid_is_trained_again_and_certified(table, tmp_path
 def test_the_page_says_attention_over_mlp_at_the_peak(table, tmp_path):
     experiment = EXPERIMENTS["board/peak"]
     said = experiment.figure.answer(table)
-    assert "times the bits of their best MLP, each at its best size of set. With wide heads" in said
+    assert (
+        "times the bits of their best GELU MLP, each at its best size of set. With wide heads"
+        in said
+    )
     found = peak.peaks(table)
     assert (found["rank_low"] <= found.index + 1).all()
     assert (found.index + 1 <= found["rank_high"]).all()

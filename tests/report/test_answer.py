@@ -167,5 +167,5 @@ def test_learned_sets_are_compared_at_all_budgets(board):
     # The same numbers as in the answer on such sets.
     for numbers in re.findall(r"\d\.\d\d to \d\.\d\d times", said):
         assert numbers in first
-    assert said.endswith(" times the MLP's (to 2,048).")
+    assert said.endswith(" times the MLP's (to 2,048; undecided at 256).")
     assert answer.compare_learned_sets(board[:0]) == ""
