@@ -149,7 +149,8 @@ def _read_inits() -> pd.DataFrame:
     return pd.read_csv(INITS, dtype={"pilots": "Int64"})
 
 
-# A minute of `make bench`: each side with wide and narrow heads, a quarter of the steps.
+# A minute of `make bench`: each side with wide and narrow heads, of an MLP also SwiGLU neurons, a
+# quarter of the steps.
 BENCH = Capacity(
     training=Training(protocol="exact", batch_size=None, epochs=16),
     rate_factors=(3.0, 10.0),
@@ -162,7 +163,8 @@ BENCH = Capacity(
 def _bench(budgets: Iterable[int]) -> Iterator[Run]:
     for budget in budgets:
         wide = [x for x in shapes.standard(budget) if x.family in _MAIN[:2]]
-        for shape in [*wide, *shapes.standard(budget, "narrow")]:
+        narrow = [*shapes.standard(budget, "narrow"), *shapes.standard_gated_mlps(budget)]
+        for shape in [*wide, *narrow]:
             yield Run(task=families.task(budget), architecture=shape, method=BENCH)
 
 
