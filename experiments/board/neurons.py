@@ -2,8 +2,8 @@
 
 The MLP of Dana et al. has GELU neurons; those of today's models are gated. SwiGLU neurons behind
 one narrow head with rotary positions, without norms, are on the board (`board/peak`, preset
-`entries`). At 1,024 and 2,048 parameters they learn here at a higher rate than there, too, on fewer
-sets and label tables.
+`entries`). From 1,024 parameters on they learn here at higher rates than there, too, on fewer sets
+and label tables.
 
 Expected: no more bits.
 
@@ -19,15 +19,20 @@ from memobench.experiments.board import shapes
 from memobench.experiments.board.edges import run_with
 from memobench.experiments.board.peak import Peaks
 
-# Factors of the learning rate, and sizes over parameters.
-BEYOND = (5.0, 10.0, 14.0), (0.625, 0.75, 1.0)
+# Of each budget, factors of the learning rate, sizes over parameters, and label tables.
+BEYOND = {
+    1024: ((5.0, 10.0, 14.0), (0.625, 0.75, 1.0), 6),
+    2048: ((5.0, 10.0, 14.0), (0.625, 0.75, 1.0), 6),
+    4096: ((10.0, 14.0, 20.0), (0.5, 0.625, 0.75), 4),
+    8192: ((10.0, 14.0), (0.375, 0.5, 0.625), 4),
+}
 
 
 def runs() -> Iterator[Run]:
     """The shape of each budget that the board has."""
-    for budget in (1024, 2048):
+    for budget, beyond in BEYOND.items():
         for shape in shapes.standard_gated_mlps(budget):
-            yield run_with(shape, budget, *BEYOND, tables=6)
+            yield run_with(shape, budget, *beyond)
 
 
 EXPERIMENT = Experiment(

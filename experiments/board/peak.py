@@ -5,7 +5,7 @@ model holds: there training settles for fewer bits than at its best size. Here t
 learn sets of up to six sizes at four learning rates, every setting on the same label tables, and
 the most is their capacity, by which the board ranks. Shapes are those of `board/typical`, which
 were chosen on sets as large as the budget. Preset `entries` has all other families, up to 2,048
-parameters, and at 4,096 the MLP of SwiGLU neurons.
+parameters, and above that the MLP of SwiGLU neurons.
 
 Expected: the most lies where some 95% are known, at half to three quarters of the parameters, and
 attention alone gains more by it than the MLP.
@@ -110,10 +110,11 @@ def _entry() -> Iterator[Run]:
 
 
 def _entries() -> Iterator[Run]:
-    """All other families; at 4,096 parameters only the MLP of SwiGLU neurons, briefly."""
+    """All other families; at larger budgets only the MLP of SwiGLU neurons, briefly."""
     yield from runs(ENTRIES, entries)
-    for shape in shapes.standard_gated_mlps(4096):
-        yield _run_briefly(shape, 4096)
+    for budget in (4096, 8192):
+        for shape in shapes.standard_gated_mlps(budget):
+            yield _run_briefly(shape, budget)
 
 
 def _run_briefly(shape: Architecture, budget: int) -> Run:

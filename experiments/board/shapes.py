@@ -21,7 +21,7 @@ Preset `narrow` has heads of fewer dimensions than the residual stream, in one l
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
 attention without one, mixtures of experts and product-key memories. Attention alone and the
 feed-forward blocks have narrow heads, too: all at 256 and 512 parameters, those without norms at
-1,024, and SwiGLU behind one head at 2,048 and 4,096.
+1,024, and SwiGLU behind one head from 2,048 on.
 """
 
 import collections
@@ -205,7 +205,7 @@ def _narrow_runs() -> tuple[Run, ...]:
 def _block_runs() -> tuple[Run, ...]:
     """Shapes of today's blocks, with wide and with narrow heads, and of sparse ones."""
     known = sum((runs(BLOCKS, SHAPES[x]) for x in ("blocks", "sparse")), ())
-    return known + runs((*BLOCKS, 4096), select_narrow_blocks)
+    return known + runs((*BLOCKS, 4096, 8192), select_narrow_blocks)
 
 
 def standard_gated_mlps(budget: int) -> list[Architecture]:

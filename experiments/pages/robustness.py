@@ -140,8 +140,9 @@ def _compare_overfull(side: str) -> dict[int, str]:
     }
 
 
-def _compare_with_edges(side: str) -> dict[int, str]:
-    return _compare_mlps(side, read_peaks("board/edges"))
+def _compare_with(name: str) -> Callable[[str], dict[int, str]]:
+    """A side of the board over the best MLP of another experiment."""
+    return lambda side: _compare_mlps(side, read_peaks(name))
 
 
 def _compare_neurons(activation: str) -> Callable[[str], dict[int, str]]:
@@ -217,9 +218,10 @@ _WAYS: dict[str, Callable[[str], dict[int, str]]] = {
     "sets as large as the parameters": _compare_overfull,
     "heads of the side as wide as the model": _compare_wide,
     "the MLP with SwiGLU neurons": _compare_neurons("swiglu"),
+    "the MLP with SwiGLU neurons, rates of 0.05 to 0.2": _compare_with("board/neurons"),
     "all in today's blocks without norms": _compare_blocks,
     "the MLP with GELU neurons": _compare_neurons("gelu"),
-    "GELU, rates of 0.07 to 0.14": _compare_with_edges,
+    "GELU, rates of 0.07 to 0.14": _compare_with("board/edges"),
     "GELU, sizes of set half as far apart": _compare("board/steps", "quick"),
     "GELU, these sets, 16,384 steps": _compare("board/steps", "full"),
     "GELU, the best of eight shapes": _compare_finalists,

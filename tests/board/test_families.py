@@ -63,7 +63,7 @@ def test_the_board_has_the_mlp_of_gated_neurons_and_no_other_narrow_block():
         others = {run.architecture for run in blocks.runs()}
         assert {x for x in narrow if x not in others} == {ranked}
     assert {run.architecture for run in neurons.EXPERIMENT.runs("quick")} == {
-        shape for budget in (1024, 2048) for shape in shapes.standard_gated_mlps(budget)
+        shape for budget in neurons.BEYOND for shape in shapes.standard_gated_mlps(budget)
     }
 
 
