@@ -357,7 +357,7 @@ def ranked(repetitions: int) -> str:
     """
     boards: dict[int, list[np.ndarray]] = {}
     models = collections.defaultdict[int, list[Any]](list)
-    runs = published("board/peak")
+    runs, known = published("board/peak"), {}
     for run in runs[runs["method"] == Peak.name].to_dict("records"):
         values = [parse_list(run[name]) for name in from_cells(run).method.row_columns()]
         bits_JxRxT = np.array(values[0], float)
@@ -366,9 +366,11 @@ def ranked(repetitions: int) -> str:
         models[budget].append(capacity_summary.architecture(run))
         # Where tables are drawn from these, it knows so much in the best of its cells.
         best = peak.peak(bits_JxRxT)
+        known[run["run_id"]] = best.value_T / run["n_params"]
         of_budget.append(bits_JxRxT / bits_JxRxT[best.size, best.rate].mean())
     random, lines = np.random.default_rng(0), []
-    found_peaks = peak_answer.name_peaks(runs)
+    measured = peak_answer.name_peaks(runs)
+    measured["bits_T"] = measured["run_id"].map(known)
     for budget, entries in sorted(boards.items()):
         wrong = np.zeros(2)
         for _ in range(repetitions):
@@ -383,7 +385,7 @@ def ranked(repetitions: int) -> str:
             wrong += any(statistics.holm(p_values)), found["rank_low"].max() > 1
         most = max(x.shape[-1] for x in entries)
         shares = (f"{share:.3f}" for share in wrong / repetitions)
-        lead = f"{_find_least_lead(found_peaks, budget):.0%}"
+        lead = f"{_find_least_lead(measured, budget):.0%}"
         lines.append([f"{budget:,}", len(entries), most, *shares, lead])
     columns = ["parameters", "entries", "label tables", "Student's alone", "ranks", "least lead"]
     return tables.markdown(pd.DataFrame(lines, columns=columns), {})
@@ -394,12 +396,12 @@ def _find_least_lead(found: pd.DataFrame, budget: int) -> float:
     best = peak_answer.find_best(found)[budget]
     attention, mlp = (best[side] for side in capacity_summary.SIDES[:2])
     over = attention["bits_T"].mean() / mlp["bits_T"].mean()
-    rows = found[found["budget"] == budget]
+    rows = found[found["budget"] == budget].drop(columns=["rank_low", "rank_high"])
     for lead in np.arange(0.0, 1.0, 0.01):
         times = [(1 + lead) / over if x == attention["run_id"] else 1.0 for x in rows["run_id"]]
-        ranked = capacity_summary.rank_entries(rows.assign(bits_T=rows["bits_T"] * times))
-        of = ranked.set_index("run_id")
-        if of["rank_high"][attention["run_id"]] < of["rank_low"][mlp["run_id"]]:
+        bits_T = [x * each for x, each in zip(times, rows["bits_T"], strict=True)]
+        of_lead = capacity_summary.rank_entries(rows.assign(bits_T=bits_T)).set_index("run_id")
+        if of_lead["rank_high"][attention["run_id"]] < of_lead["rank_low"][mlp["run_id"]]:
             return float(lead)
     return math.inf
 
@@ -415,8 +417,8 @@ def compared(repetitions: int) -> pd.DataFrame:
 
     The forms of attention alone and of the MLP that know at least _NEAR of the best are measured
     again on as many label tables, normal, with the means and covariances over sizes, rates and
-    forms that were published, and the best of each counts. Of all trainings a share fails, and
-    knows a fifth.
+    forms that were published, those of other numbers of tables apart, and the best of each counts.
+    Of all trainings a share fails, and knows a fifth.
     """
     runs, lines = published("board/peak"), []
     values = {

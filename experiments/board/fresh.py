@@ -63,8 +63,7 @@ def runs(budgets: Collection[int]) -> Iterator[Run]:
     Also on the set and at the rate that together have the most bits, where these are others.
     """
     rows = [row for of in (False, True) for row in read_board(of).to_dict("records")]
-    chosen = {_place(row): row for row in rows if row["budget"] < 8192}
-    chosen |= {_place(row): row for row in read_board().to_dict("records")}
+    chosen = {_place(row): row for row in rows}
     for row in chosen.values():
         budget = row["budget"]
         is_compared = is_main(row["model"]) or row["model"] in shapes.standard_gated_mlps(budget)
@@ -125,7 +124,7 @@ def ratio(bits_T: np.ndarray, other_T: np.ndarray) -> Estimate:
 
 
 def compare_forms(found: pd.DataFrame, jointly: bool = False) -> dict[int, dict[str, Estimate]]:
-    """At each budget that has an MLP, the ratios to it of the sides of COMPARED.
+    """At each budget whose MLP was measured, the ratios to it of the sides of COMPARED.
 
     The form, set and rate of each side are those of most bits on the board.
 
@@ -136,13 +135,10 @@ def compare_forms(found: pd.DataFrame, jointly: bool = False) -> dict[int, dict[
     known_of: dict[Any, Any] = {_place(row): row["bits_T"] for row in found.to_dict("records")}
     compared = {}
     for budget, best in find_best(read_board(jointly)).items():
-        rows = {side: row for side, row in best.items() if side in capacity_summary.SIDES}
-        known = {
-            x: known_of[place] for x, row in rows.items() if (place := _place(row)) in known_of
-        }
-        if MLP in known:
-            others = [side for side in COMPARED if side in known]
-            compared[int(str(budget))] = {x: ratio(known[x], known[MLP]) for x in others}
+        known: dict[str, Any] = {side: known_of.get(_place(row)) for side, row in best.items()}
+        if known[MLP] is not None:
+            others = [side for side in COMPARED if known.get(side) is not None]
+            compared[budget] = {x: ratio(known[x], known[MLP]) for x in others}
     return compared
 
 

@@ -81,7 +81,8 @@ class PeakEstimate(NamedTuple):
     Attributes:
       estimate: of it.
       size: the place of the size at which all tables have the most.
-      rate: the place of the learning rate with which all tables have the most over sizes, or there.
+      rate: the place of the learning rate with which all tables have the most over sizes or, if
+        it was chosen jointly, at that size.
       value_JxT: of each size and table, at the learning rate that the other half of tables chose.
       value_T: of each table at the size and learning rate that the other half of them chose.
     """
@@ -136,7 +137,7 @@ def peak(value_JxRxT: np.ndarray, jointly: bool = False) -> PeakEstimate:
 
 
 def _choose(value_JxRxT: np.ndarray, jointly: bool) -> tuple[int, int]:
-    """The size that is best with the learning rate that is best over all sizes, or with any."""
+    """The learning rate that is best over all sizes and the size with it; or the best pair."""
     mean_JxR = value_JxRxT.mean(axis=-1)
     score_R = mean_JxR.max(axis=0) if jointly else mean_JxR.sum(axis=0)
     rate = int(score_R.argmax())

@@ -66,12 +66,11 @@ def compare_learned_sets(table: pd.DataFrame) -> str:
         return ""
     pairs = zip(measured, over, strict=True)
     undecided = [f"{each.budget:,}" for each, x in pairs if not (x.low > 1 or x.high < 1)]
-    notes = f"to {measured[-1].budget:,}" + f"; undecided at {', '.join(undecided)}" * bool(
-        undecided
-    )
+    note = f"; undecided at {', '.join(undecided)}" if undecided else ""
     return (
         f"Sets that half of attention alone's trainings learn to 99% are "
-        f"{format_range([x.value for x in over])} times the MLP's ({notes})."
+        f"{format_range([x.value for x in over])} times the MLP's "
+        f"(to {measured[-1].budget:,}{note})."
     )
 
 

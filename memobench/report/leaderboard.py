@@ -128,7 +128,7 @@ def write(
     folder: pathlib.Path,
     certified: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """Writes LEADERBOARD.md, leaderboard.csv, .tex, .html and .png and returns the page's text.
+    """Writes LEADERBOARD.md, leaderboard.csv, .html and .png and returns the page's text.
 
     Args:
       published: rows of memobench's runs.

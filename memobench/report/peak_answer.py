@@ -133,7 +133,7 @@ def answer(found: pd.DataFrame) -> str:
 
 
 def find_gelu(found: pd.DataFrame, budgets: Iterable[int]) -> list[int]:
-    """The budgets at which no MLP of other than GELU neurons was measured."""
+    """The budgets at which only MLPs of GELU neurons were measured."""
     of_mlp = found[found["side"] == _MLP]
     others = of_mlp[of_mlp["model"].map(lambda x: getattr(x, "activation", "gelu") != "gelu")]
     return [budget for budget in budgets if budget not in set(others["budget"])]

@@ -26,7 +26,7 @@ def test_no_other_run_of_the_board_has_its_label_tables():
 @pytest.mark.parametrize("budget", fresh.TABLES)
 def test_forms_of_each_side_learn_what_was_best_on_the_board(budget):
     table = published("board/peak")
-    best = {False: {}, True: {}} if budget < 8192 else {False: {}}
+    best = {False: {}, True: {}}
     for jointly, of_rule in best.items():
         for row in name_peaks(table, jointly).query("budget == @budget").to_dict("records"):
             of_rule[row["model"]] = row["n_examples"], row["learning_rate"]

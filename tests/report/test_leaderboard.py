@@ -63,7 +63,7 @@ class Cells(html.parser.HTMLParser):
             self.data += data
 
 
-def test_four_renderings_of_one_board(tmp_path):
+def test_all_renderings_of_one_board(tmp_path):
     weights = [counted(bits=330.0, track="exact", weights=tmp_path / "w" / "a.safetensors")]
     text = leaderboard.write(three(), results.to_table([]), tmp_path / "out", weights)
     folder = tmp_path / "out"
