@@ -379,8 +379,8 @@ def ranked(repetitions: int) -> str:
                 pd.DataFrame({"model": models[budget], "bits_T": bits})
             )
             p_values = [
-                capacity_summary.p_value_of_equal(*pair, 0.0, paired=True)
-                for pair in itertools.combinations(bits, 2)
+                capacity_summary.p_value_of_equal(x, y, 0.0, paired=len(x) == len(y))
+                for x, y in itertools.combinations(bits, 2)
             ]
             wrong += any(statistics.holm(p_values)), found["rank_low"].max() > 1
         most = max(x.shape[-1] for x in entries)

@@ -7,6 +7,8 @@ import scipy.stats
 
 from memobench.analysis import seeds as analysis
 from memobench.analysis import statistics
+from memobench.report import peak_answer
+from memobench.store.published import published
 from tests import coverage
 
 PLAIN = ("mean", "difference of", "slope", "smallest")
@@ -67,6 +69,13 @@ def test_intervals_of_the_answers_peaks_have_the_truth_unless_trainings_fail():
     # As docs/intervals.md warns.
     assert found["attention alone, 5% fail"].max() < 0.87
     assert found["ratio, 5% of the MLP's fail"].iloc[-2] < 0.75
+
+
+def test_ranks_tell_leads_apart_that_are_not_small():
+    rows = [line.split(" | ") for line in coverage.ranked(2).splitlines()[2:]]
+    leads = [int(row[-1].rstrip("% |")) for row in rows]
+    assert len(leads) == len(peak_answer.find_best(peak_answer.name_peaks(published("board/peak"))))
+    assert 3 <= min(leads) <= max(leads) <= 40
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 20])
