@@ -52,7 +52,7 @@ _COLUMNS = ("budget", "side", "model", "n_examples", "learning_rate", "bits_T")
 
 
 @functools.cache
-def read_board(jointly: bool = False) -> pd.DataFrame:
+def read_board(jointly: bool) -> pd.DataFrame:
     """The peaks of the board, with their names (see `name_peaks`)."""
     return name_peaks(published("board/peak"), jointly)
 
@@ -62,9 +62,8 @@ def runs(budgets: Collection[int]) -> Iterator[Run]:
 
     Also on the set and at the rate that together have the most bits, where these are others.
     """
-    rows = [row for of in (False, True) for row in read_board(of).to_dict("records")]
-    chosen = {_place(row): row for row in rows}
-    for row in chosen.values():
+    rows = [row for jointly in (False, True) for row in read_board(jointly).to_dict("records")]
+    for row in {_place(row): row for row in rows}.values():
         budget = row["budget"]
         is_compared = is_main(row["model"]) or row["model"] in shapes.standard_gated_mlps(budget)
         if budget in budgets and is_compared:
@@ -180,9 +179,9 @@ class Fresh(Drawing):
         undecided = [f"{x:,}" for x, of in compared.items() if of[ATTENTION].low <= 1]
         note = f" (undecided at {', '.join(undecided)})" if undecided else ""
         return (
-            f"On label tables that chose nothing attention alone knows "
-            f"{over[ATTENTION]} times the bits of the MLP{note}, attention + MLP {over[BOTH]} "
-            f"times, {name_budgets([*compared])}."
+            f"On label tables that chose nothing attention alone knows {over[ATTENTION]} times the "
+            f"bits of the MLP{note}, attention + MLP {over[BOTH]} times, "
+            f"{name_budgets([*compared])}."
         )
 
     def sections(self, table: pd.DataFrame) -> list[str]:
@@ -215,7 +214,7 @@ class Fresh(Drawing):
 
 def _board_ratios(budgets: Iterable[int]) -> dict[int, dict[str, Estimate]]:
     """The ratios to the MLP on the board."""
-    best = find_best(read_board())
+    best = find_best(read_board(False))
     return {x: {form: compare(best[x][form], best[x][MLP]) for form in COMPARED} for x in budgets}
 
 
