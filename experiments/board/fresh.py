@@ -3,8 +3,9 @@
 In `board/peak` half of the label tables choose the set and the learning rate at which the other
 half is measured, and four of them chose shapes before: at 8,192 parameters all. Here the six main
 families, and the MLP of SwiGLU neurons, learn the set that was best at the rate that was best, with
-label tables that nothing else has seen. Initial weights are drawn by the run's seed, so that the
-first are the board's.
+label tables that nothing else has seen; so does the best MLP of all neurons and rates that were
+tried (`board/neurons`). Initial weights are drawn by the run's seed, so that the first are the
+board's.
 
 Expected: the same ratios to the MLP. (They are as high, or higher, where the MLP knows less.)
 
@@ -14,7 +15,7 @@ Expected: the same ratios to the MLP. (They are as high, or higher, where the ML
 
 import dataclasses
 import functools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,22 +58,37 @@ def read_board(jointly: bool) -> pd.DataFrame:
     return name_peaks(published("board/peak"), jointly)
 
 
+def find_beyond() -> dict[int, dict[str, Any]]:
+    """The best form of each side, of MLPs also among those beyond the board.
+
+    These have other neurons and higher rates (`board/neurons`). Set and rate are chosen together.
+    """
+    known = [read_board(True), name_peaks(published("board/neurons"), jointly=True)]
+    return find_best(pd.concat(known))
+
+
 def runs(budgets: Collection[int]) -> Iterator[Run]:
     """Forms of each side at each budget, on their best set and at their best rate.
 
-    Also on the set and at the rate that together have the most bits, where these are others.
+    Also on the set and at the rate that together have the most bits, where these are others, and
+    the MLP of `find_beyond`.
     """
     rows = [row for jointly in (False, True) for row in read_board(jointly).to_dict("records")]
+    rows = [row for row in rows if is_main(row["model"]) or _is_gated_mlp(row)]
+    rows += [of_side[MLP] for of_side in find_beyond().values()]
     for row in {_place(row): row for row in rows}.values():
         budget = row["budget"]
-        is_compared = is_main(row["model"]) or row["model"] in shapes.standard_gated_mlps(budget)
-        if budget in budgets and is_compared:
+        if budget in budgets:
             training = peak.TRAINING.replace(learning_rate=row["learning_rate"])
             method = Peak(
                 training=training, shares=(1.0,), rate_factors=(1.0,), tables=TABLES[budget]
             )
             task = families.task(budget, FIRST).replace(n_sequences=row["n_examples"])
             yield Run(task=task, architecture=row["model"], method=method)
+
+
+def _is_gated_mlp(row: Any) -> bool:
+    return row["model"] in shapes.standard_gated_mlps(row["budget"])
 
 
 def _place(row: Any) -> tuple[Any, ...]:
@@ -122,19 +138,20 @@ def ratio(bits_T: np.ndarray, other_T: np.ndarray) -> Estimate:
     return Estimate(*map(float, (value, value - half, value + half)))
 
 
-def compare_forms(found: pd.DataFrame, jointly: bool = False) -> dict[int, dict[str, Estimate]]:
+def compare_forms(
+    found: pd.DataFrame, best: Mapping[int, Mapping[str, Any]] | None = None
+) -> dict[int, dict[str, Estimate]]:
     """At each budget whose MLP was measured, the ratios to it of the sides of COMPARED.
-
-    The form, set and rate of each side are those of most bits on the board.
 
     Args:
       found: as `measure` returns it.
-      jointly: whether the board's sets and rates are chosen together (`memobench.board.peak`).
+      best: the row of each side at each budget that says its form, set and rate; by default those
+        of most bits on the board (`find_best`).
     """
     known_of: dict[Any, Any] = {_place(row): row["bits_T"] for row in found.to_dict("records")}
     compared = {}
-    for budget, best in find_best(read_board(jointly)).items():
-        known: dict[str, Any] = {side: known_of.get(_place(row)) for side, row in best.items()}
+    for budget, of_side in (best or find_best(read_board(False))).items():
+        known: dict[str, Any] = {side: known_of.get(_place(row)) for side, row in of_side.items()}
         if known[MLP] is not None:
             others = [side for side in COMPARED if known.get(side) is not None]
             compared[budget] = {x: ratio(known[x], known[MLP]) for x in others}
@@ -143,11 +160,11 @@ def compare_forms(found: pd.DataFrame, jointly: bool = False) -> dict[int, dict[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fresh(Drawing):
-    """Bits over the MLP's against the budget, here and on the board."""
+    """Bits over the best MLP's against the budget, here and on the board."""
 
     def draw(self, experiment: Experiment, preset: str, table: pd.DataFrame) -> "Figure":
-        """See `Drawing`."""
-        compared = compare_forms(measure(table))
+        """See `Drawing`; of MLPs the best of all that were tried, by `find_beyond`."""
+        compared = compare_forms(measure(table), find_beyond())
         figure, axes = subplots(1, 1, (7, 5))
         axis, styles = axes[0, 0], styles_of(COMPARED)
         for shift, alpha, shown in ((0.98, 0.35, _board_ratios(compared)), (1.02, 1.0, compared)):
@@ -163,9 +180,9 @@ class Fresh(Drawing):
         axis.set_xticks([*compared], [f"{x:,}" for x in compared])
         axis.minorticks_off()
         axis.set_xlabel("parameters")
-        axis.set_ylabel("bits over the MLP's")
+        axis.set_ylabel("bits over the best MLP's")
         legend(figure, [key(form, **style.for_line()) for form, style in styles.items()])
-        figure.suptitle(f"{experiment.title} (faint: those of the board)")
+        figure.suptitle(f"{experiment.title}\n(faint: label tables and MLPs of the board)")
         return figure
 
     def answer(self, table: pd.DataFrame) -> str:
@@ -180,7 +197,7 @@ class Fresh(Drawing):
         note = f" (undecided at {', '.join(undecided)})" if undecided else ""
         return (
             f"On label tables that chose nothing attention alone knows {over[ATTENTION]} times the "
-            f"bits of the MLP{note}, attention + MLP {over[BOTH]} times, "
+            f"bits of the board's MLP{note}, attention + MLP {over[BOTH]} times, "
             f"{name_budgets([*compared])}."
         )
 
@@ -190,12 +207,15 @@ class Fresh(Drawing):
         compared = compare_forms(found)
         if not compared:
             return []
-        board, rows = _board_ratios(compared), []
+        board, beyond, rows = _board_ratios(compared), compare_forms(found, find_beyond()), []
         for budget, of in compared.items():
             row = {"parameters": f"{budget:,}"}
             for form in of:
                 row[f"{form} / MLP"] = tables.interval(*of[form], digits=3)
                 row[f"{form} / MLP, on the board"] = tables.interval(*board[budget][form], digits=3)
+                if form in beyond.get(budget, ()):
+                    tried = tables.interval(*beyond[budget][form], digits=3)
+                    row[f"{form} / best MLP tried"] = tried
             rows.append(row)
         return [
             "## Bits over the MLP's",
@@ -205,8 +225,10 @@ class Fresh(Drawing):
             "Shape, set and rate of each side are those of most bits on the board, chosen on other "
             "label tables: another choice might know more, which intervals do not cover. The rate "
             "is the one best over all sizes of set; rows below have others where a pair of size "
-            "and rate had more bits. Initial weights of the first label tables, as many as the "
-            "board has, are those of the board.",
+            "and rate had more bits. By such pairs each side is compared with the best MLP of all "
+            "neurons and rates that were tried. "
+            "Initial weights of the first label tables, as many as the board has, are those of the "
+            "board.",
             "## What each knows",
             tables.markdown(_format(found), {}),
         ]

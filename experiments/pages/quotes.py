@@ -34,6 +34,7 @@ from memobench.experiments.pages.robustness import (
     tabulate_depths,
     tabulate_ways,
 )
+from memobench.methods.thresholds import Estimate
 from memobench.report import answer, peak_answer, tables, verdicts
 from memobench.store.published import published
 
@@ -46,14 +47,19 @@ def _answer() -> str:
     """The answer at the best size of set, and of sets that are learned and other designs."""
     learned = answer.compare_learned_sets(published("board/typical"))
     others = f"{learned} {design.headline(published('board/design'))}"
-    said = (peak_answer.answer(read_peaks()), others)
+    said = (peak_answer.answer(read_peaks(), _over_best_mlp()), others)
     return "\n\n".join(textwrap.fill(x, 127, break_on_hyphens=False) for x in said)
 
 
 def _ratios() -> str:
     """Bits per parameter, and attention over MLP, at every budget with all forms."""
-    over_mlp = {budget: of_form[fresh.ATTENTION] for budget, of_form in read_fresh().items()}
-    return peak_answer.tabulate(read_peaks(), over_mlp, read_beyond())
+    return peak_answer.tabulate(read_peaks(), _over_best_mlp(), read_beyond())
+
+
+def _over_best_mlp() -> dict[int, Estimate]:
+    """Attention alone over the best MLP of all that were tried, on fresh label tables."""
+    compared = fresh.compare_forms(read_fresh(), fresh.find_beyond())
+    return {budget: of_form[fresh.ATTENTION] for budget, of_form in compared.items()}
 
 
 def _bought() -> str:

@@ -29,9 +29,9 @@ def read_beyond() -> pd.DataFrame:
 
 
 @functools.cache
-def read_fresh(jointly: bool = False) -> dict[int, dict[str, Estimate]]:
-    """The ratios of forms to the MLP on fresh label tables at each budget."""
-    return fresh.compare_forms(fresh.measure(published("board/fresh")), jointly)
+def read_fresh() -> pd.DataFrame:
+    """Bits that forms know of fresh label tables, as `fresh.measure` has them."""
+    return fresh.measure(published("board/fresh"))
 
 
 @functools.cache
@@ -116,6 +116,10 @@ def _compare(
     return compare
 
 
+def _find_best(jointly: bool = False) -> dict[int, dict[str, Any]]:
+    return peak_answer.find_best(read_peaks(jointly=jointly))
+
+
 def _show(found: Estimate) -> str:
     return tables.interval(*found, digits=2)
 
@@ -145,15 +149,14 @@ def _compare_with(name: str) -> Callable[[str], dict[int, str]]:
     return lambda side: _compare_mlps(side, read_peaks(name))
 
 
-def _compare_neurons(activation: str) -> Callable[[str], dict[int, str]]:
-    """A side of the board over the best MLP of these neurons."""
+def _compare_tried(side: str) -> dict[int, str]:
+    return _compare_mlps(side, pd.concat([read_peaks(), read_beyond()]))
 
-    def compare(side: str) -> dict[int, str]:
-        known = read_peaks()
-        has = known["model"].map(lambda x: getattr(x, "activation", "") == activation)
-        return _compare_mlps(side, known[has])
 
-    return compare
+def _compare_gelu(side: str) -> dict[int, str]:
+    known = read_peaks()
+    is_gelu = known["model"].map(lambda x: getattr(x, "activation", "") == "gelu")
+    return _compare_mlps(side, known[is_gelu])
 
 
 def _compare_mlps(side: str, found: pd.DataFrame) -> dict[int, str]:
@@ -177,11 +180,14 @@ def _compare_blocks(side: str) -> dict[int, str]:
     return {n: _show(peak_answer.compare(x, mlps[n])) for n, x in found.items()}
 
 
-def _compare_fresh(jointly: bool) -> Callable[[str], dict[int, str]]:
-    """A side over the MLP on fresh label tables."""
+def _compare_fresh(
+    find: Callable[[], dict[int, dict[str, Any]]],
+) -> Callable[[str], dict[int, str]]:
+    """A side over the MLP on fresh label tables, in forms, sets and rates that others found."""
 
     def compare(side: str) -> dict[int, str]:
-        return {n: _show(of[side]) for n, of in read_fresh(jointly).items() if side in of}
+        found = fresh.compare_forms(read_fresh(), find())
+        return {n: _show(of[side]) for n, of in found.items() if side in of}
 
     return compare
 
@@ -212,15 +218,15 @@ def _read_changes() -> pd.DataFrame:
 # What differs from the board, and how a side is compared with the MLP by it.
 _WAYS: dict[str, Callable[[str], dict[int, str]]] = {
     "the board": _compare("board/peak"),
-    "other label tables": _compare_fresh(jointly=False),
+    "other label tables": _compare_fresh(_find_best),
     "learning rate chosen with the size": _compare("board/peak", jointly=True),
-    "other tables, rate chosen with the size": _compare_fresh(jointly=True),
+    "other tables, rate chosen with the size": _compare_fresh(lambda: _find_best(jointly=True)),
     "sets as large as the parameters": _compare_overfull,
     "heads of the side as wide as the model": _compare_wide,
-    "the MLP with SwiGLU neurons": _compare_neurons("swiglu"),
-    "the MLP with SwiGLU neurons, rates of 0.05 to 0.2": _compare_with("board/neurons"),
+    "the best MLP of all neurons and rates tried": _compare_tried,
+    "this MLP, other tables, rate chosen with the size": _compare_fresh(fresh.find_beyond),
     "all in today's blocks without norms": _compare_blocks,
-    "the MLP with GELU neurons": _compare_neurons("gelu"),
+    "the MLP with GELU neurons": _compare_gelu,
     "GELU, rates of 0.07 to 0.14": _compare_with("board/edges"),
     "GELU, sizes of set half as far apart": _compare("board/steps", "quick"),
     "GELU, these sets, 16,384 steps": _compare("board/steps", "full"),

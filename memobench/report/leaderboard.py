@@ -56,7 +56,8 @@ _EARLIER = """
 families at 4,096 and 8,192 parameters. An MLP of two layers is first there at 8,192, where
 attention + MLP has no narrow heads. Two layers with narrow heads, some of fewer learning rates and
 sets, are [not ranked here](board/depth.md), nor are most of [today's blocks with narrow
-heads](board/blocks.md), which know more than those with wide ones."""
+heads](board/blocks.md), which know more than those with wide ones, nor MLPs of [other neurons and
+at higher rates](board/neurons.md), of which some know more than the MLPs here."""
 _MARGIN = f"""
 Submitted weights rank above an entry where they know over {standard.MARGIN:.0%} more than it does.
 """

@@ -33,6 +33,7 @@ _OPTIONS = {
 _ACTIVATIONS = {
     "gelu": "GELU",
     "geglu": "GEGLU",
+    "reglu": "ReGLU",
     "relu": "ReLU",
     "relu_squared": "squared ReLU",
     "swiglu": "SwiGLU",

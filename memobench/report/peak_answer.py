@@ -6,7 +6,7 @@ beside it. All of it follows from runs of Peaks; no sentence is written by hand.
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -91,11 +91,13 @@ def find_best(found: pd.DataFrame) -> dict[int, dict[str, Any]]:
     return best
 
 
-def answer(found: pd.DataFrame) -> str:
+def answer(found: pd.DataFrame, fresh: Mapping[int, Estimate] | None = None) -> str:
     """Sentences on attention and MLP, each at its best size of set.
 
     Args:
       found: as `name_peaks` returns it.
+      fresh: attention alone over the best MLP tried, on label tables that chose nothing, at every
+        budget; by default it is compared with the best MLP found.
 
     Raises ValueError where no budget has all sides.
     """
@@ -107,25 +109,30 @@ def answer(found: pd.DataFrame) -> str:
     is_one = all(row["n_layers"] == 1 for rows in best.values() for row in rows.values())
     is_narrow = all(rows[_ATTENTION]["heads"] == "narrow" for rows in best.values())
     form = "with heads narrower than the model" if is_narrow else "by its best form"
-    gelu = find_gelu(found, best)
+    gelu = [] if fresh else find_gelu(found, best)
     mlp = "GELU MLP" if gelu == [*best] else "MLP"
-    over, wide = (
-        format_range([compare(rows[side], rows[_MLP]).value for rows in best.values()])
-        for side in (_ATTENTION, WIDE)
-    )
+    over = fresh or {k: compare(rows[_ATTENTION], rows[_MLP]) for k, rows in best.items()}
+    wide = format_range([compare(rows[WIDE], rows[_MLP]).value for rows in best.values()])
     overfull = [x for budget in best if not math.isnan(x := overfull_ratio(found, budget).value)]
     on_large = f"on as many pairs as parameters {format_range(overfull)}" if overfull else ""
     neurons = f"GELU alone at {', '.join(map('{:,}'.format, gelu))}"
     notes = _in_brackets(
-        *_tell_exceptions(best, _ATTENTION, [_MLP]),
+        *_tell_exceptions({k: [x] for k, x in over.items()}),
         on_large,
         neurons * (mlp == "MLP" and bool(gelu)),
     )
+    ratios = format_range([x.value for x in over.values()])
+    whose = "the best MLP's" if fresh else f"an equally large {mlp}'s"
     bits = format_range([rows[first]["bits"] for rows in best.values()])
-    order = _in_brackets(*_tell_exceptions(best, first, others, ranked=True))
+    order = _in_brackets(
+        *_tell_exceptions(
+            {k: [compare(rows[first], rows[x]) for x in others] for k, rows in best.items()},
+            {k for k, rows in best.items() if all(_is_told(rows[first], rows[x]) for x in others)},
+        )
+    )
     name = NAMES[first]
     return (
-        f"Attention alone, {form}, knows {over} times an equally large {mlp}'s bits{notes}, "
+        f"Attention alone, {form}, knows {ratios} times {whose} bits{notes}, "
         f"with wide heads {wide}. {name[0].upper()}{name[1:]} knows most: {bits} bits per "
         f"parameter{order}. {'One layer, ' if is_one else ''}{format_range([*best], ',d')} "
         f"parameters, best set sizes, {last[_MLP]['steps']:,} Adam steps."
@@ -207,27 +214,28 @@ def draw(found: pd.DataFrame, table: pd.DataFrame) -> "Figure":
     layer = "One layer, " if all(row["n_layers"] == 1 for row in of_rows) else ""
     steps = format_range([row["steps"] for row in of_rows], ",d")
     title = (
-        f"{layer}{steps} steps, best set sizes: attention alone knows {over} times\nthe MLP's bits "
-        f"with narrow heads, {wide} times with wide ones"
+        f"{layer}{steps} steps, best set sizes: attention alone knows {over} times\nthe bits of the "
+        f"board's MLP with narrow heads, {wide} times with wide ones"
     )
     return draw_answer(table, lines, title)
 
 
 def _tell_exceptions(
-    best: dict[int, dict[str, Any]], first: str, others: list[str], ranked: bool = False
+    over: Mapping[int, list[Estimate]], told: Collection[int] | None = None
 ) -> Iterator[str]:
     """The budgets at which a side cannot be told from one of the others, or knows less.
 
-    If ranked, also those at which only the leaderboard's ranks do not tell it from one of them.
+    Args:
+      over: at each budget the ratios of the side to the others.
+      told: budgets at which the leaderboard's ranks tell it from all of them, if these count.
     """
     undecided, behind, by_ranks = [], [], []
-    for budget, rows in best.items():
-        over = [compare(rows[first], rows[other]) for other in others]
-        if any(each.high < 1 for each in over):
+    for budget, ratios in over.items():
+        if any(each.high < 1 for each in ratios):
             behind.append(f"{budget:,}")
-        elif any(each.low <= 1 for each in over):
+        elif any(each.low <= 1 for each in ratios):
             undecided.append(f"{budget:,}")
-        elif ranked and not all(_is_told(rows[first], rows[other]) for other in others):
+        elif told is not None and budget not in told:
             by_ranks.append(f"{budget:,}")
     notes = [f"undecided at {', '.join(undecided)}"] * bool(undecided)
     if by_ranks:
@@ -268,7 +276,11 @@ def tabulate(
             "attention alone / MLP": tables.interval(
                 *compare(best[_ATTENTION], best[_MLP]), digits=2
             ),
-            **({"with fresh labels": tables.interval(*fresh[budget], digits=2)} if fresh else {}),
+            **(
+                {"fresh labels, best MLP tried": tables.interval(*fresh[budget], digits=2)}
+                if fresh
+                else {}
+            ),
         }
         for budget, best in find_best(found).items()
     ]

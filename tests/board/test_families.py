@@ -62,10 +62,16 @@ def test_the_board_has_the_mlp_of_gated_neurons_and_no_other_narrow_block():
         assert (ranked.n_heads, ranked.activation, ranked.norm) == (1, "swiglu", "none")
         others = {run.architecture for run in blocks.runs()}
         assert {x for x in narrow if x not in others} == {ranked}
-    on_board = {x for budget in peaks.TABLES for x in shapes.standard_gated_mlps(budget)}
-    for run in neurons.EXPERIMENT.runs("quick"):
-        assert run.architecture in on_board
-        assert max(run.method.rate_factors) > max(peaks.RATE_FACTORS)
+
+
+def test_neurons_are_compared_in_the_shapes_of_the_board():
+    for run, (activation, budget, *_) in zip(neurons.runs(), neurons.TRIED, strict=True):
+        (ranked,) = shapes.standard_gated_mlps(budget)
+        shape = run.architecture
+        assert shape == ranked.replace(activation=activation, d_mlp=shape.d_mlp)
+        assert families.meets_budget(shape, budget)
+        if shape == ranked:
+            assert max(run.method.rate_factors) > max(peaks.RATE_FACTORS)
 
 
 @pytest.mark.parametrize(

@@ -25,26 +25,27 @@ def test_no_other_run_of_the_board_has_its_label_tables():
 
 @pytest.mark.parametrize("budget", fresh.TABLES)
 def test_forms_of_each_side_learn_what_was_best_on_the_board(budget):
-    table = published("board/peak")
-    best = {False: {}, True: {}}
-    for jointly, of_rule in best.items():
-        for row in name_peaks(table, jointly).query("budget == @budget").to_dict("records"):
-            of_rule[row["model"]] = row["n_examples"], row["learning_rate"]
+    """And the best MLP of all that were tried, in pairs of set and rate."""
+    table, places = published("board/peak"), set()
+    for jointly in (False, True):
+        found = name_peaks(table, jointly).query("budget == @budget").to_dict("records")
+        shapes_of_sides = {*main_shapes(budget), *shapes.standard_gated_mlps(budget)}
+        places |= {_place(row) for row in found if row["model"] in shapes_of_sides}
+    others = name_peaks(published("board/neurons"), jointly=True).query("budget == @budget")
+    mlps = name_peaks(table, jointly=True).query("budget == @budget and side == @fresh.MLP")
+    places.add(_place(pd.concat([mlps, others]).sort_values("bits").iloc[-1]))
     made = list(fresh.runs([budget]))
-    gated = set(shapes.standard_gated_mlps(budget)) & set(best[False])
-    assert {run.architecture for run in made} == set(main_shapes(budget)) | gated
-    found = {
+    assert {
         (run.architecture, run.task.n_examples, run.method.training.learning_rate) for run in made
-    }
-    assert len(found) == len(made)
-    assert found == {
-        (shape, *of_rule[shape])
-        for of_rule in best.values()
-        for shape in {run.architecture for run in made}
-    }
+    } == places
+    assert len(made) == len(places)
     for run in made:
         assert run.method.steps == peak.TRAINING.steps
         assert run.method.tables == fresh.TABLES[budget]
+
+
+def _place(row):
+    return row["model"], row["n_examples"], row["learning_rate"]
 
 
 @pytest.mark.parametrize("n_tables", [12, 24])
@@ -99,11 +100,14 @@ def table():
 def test_the_page_compares_each_form_with_the_mlp(table, tmp_path):
     figure = EXPERIMENTS["board/fresh"].figure
     said = figure.answer(table)
-    assert "attention alone knows 1.10 times the bits of the MLP, attention + MLP 1.50" in said
+    assert (
+        "attention alone knows 1.10 times the bits of the board's MLP, attention + MLP 1.50" in said
+    )
     assert said.endswith(" times, from 256 to 512 parameters.")
     sections = "\n".join(figure.sections(table))
     assert "| 256 | 1.500 [1.500, 1.500] |" in sections
     assert "0 of 48" in sections
+    assert "attention alone / best MLP tried" in sections
     figure.draw(EXPERIMENTS["board/fresh"], "quick", table).savefig(tmp_path / "figure.png")
 
 
@@ -145,3 +149,12 @@ def test_without_an_mlp_nothing_is_compared(table):
     assert figure.answer(alone) == ""
     assert figure.sections(alone) == []
     assert figure.answer(alone.iloc[:0]) == ""
+
+
+def test_the_mlp_that_counts_is_the_best_of_all_neurons_and_rates_tried():
+    table = pd.DataFrame([_row(run) for run in fresh.runs([1024])])
+    beyond = fresh.find_beyond()[1024]
+    found, place = fresh.measure(table), _place(beyond[fresh.MLP])
+    more = [row["bits_T"] * (2 if _place(row) == place else 1) for row in found.to_dict("records")]
+    compared = fresh.compare_forms(found.assign(bits_T=more), {1024: beyond})
+    assert compared[1024][fresh.ATTENTION].value == pytest.approx(0.55)

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from memobench.common import folders
+from memobench.methods.thresholds import Estimate
 from memobench.report import peak_answer
 from memobench.store.published import published
 
@@ -58,6 +59,19 @@ def test_the_answer_says_where_an_order_is_undecided(peaks):
     gelu = peaks[[getattr(x, "activation", "gelu") == "gelu" for x in peaks["model"]]]
     assert " an equally large GELU MLP's bits (on as many " in peak_answer.answer(gelu)
     assert "GELU alone" not in peak_answer.answer(gelu)
+
+
+def test_the_answer_is_by_fresh_label_tables_where_these_are_given(peaks):
+    fresh = {
+        256: Estimate(1.2, 1.1, 1.3),
+        512: Estimate(1.1, 0.9, 1.2),
+        8192: Estimate(0.8, 0.7, 0.9),
+    }
+    said = peak_answer.answer(peaks, fresh)
+    assert (
+        " knows 0.80 to 1.20 times the best MLP's bits (undecided at 512; less at 8,192; on "
+        in said
+    )
 
 
 def test_the_answer_says_where_the_first_at_the_largest_budget_knows_less(peaks):
