@@ -214,8 +214,8 @@ def draw(found: pd.DataFrame, table: pd.DataFrame) -> "Figure":
     layer = "One layer, " if all(row["n_layers"] == 1 for row in of_rows) else ""
     steps = format_range([row["steps"] for row in of_rows], ",d")
     title = (
-        f"{layer}{steps} steps, best set sizes: attention alone knows {over} times\nthe bits of the "
-        f"board's MLP with narrow heads, {wide} times with wide ones"
+        f"{layer}{steps} steps, best set sizes: attention alone knows {over} times\nthe bits of "
+        f"the board's MLP with narrow heads, {wide} times with wide ones"
     )
     return draw_answer(table, lines, title)
 
