@@ -19,15 +19,17 @@ def restore():
     before = [dict(table) for table in tables]
     registered, loaded, modules = len(REGISTERED), len(plugins._names), set(sys.modules)
     path = [*sys.path]
-    yield
-    sys.path[:] = path
-    for table, known in zip(tables, before, strict=True):
-        table.clear()
-        table.update(known)
-    if len(REGISTERED) > registered:
-        # One more name, so that what is derived from kinds is derived again.
-        REGISTERED.append("restored")
-    del plugins._names[loaded:]
-    for name in set(sys.modules) - modules:
-        if name.startswith("memobench.core.plugins."):
-            del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for table, known in zip(tables, before, strict=True):
+            table.clear()
+            table.update(known)
+        if len(REGISTERED) > registered:
+            # One more name, so that what is derived from kinds is derived again.
+            REGISTERED.append("restored")
+        del plugins._names[loaded:]
+        for name in set(sys.modules) - modules:
+            if name.startswith("memobench.core.plugins."):
+                del sys.modules[name]

@@ -100,7 +100,9 @@ class Progress:
             )
             self._bar.total = self._total
             self._bar.set_description_str(self.line, refresh=False)
-            self._bar.update(min(self._total_done, self._total) - self._bar.n)
+            # Set, as a sum of what is added to it may be rounded to more than the total.
+            self._bar.n = min(self._total_done, self._total)
+            self._bar.update(0)
 
     def _advance(self, pack: Pack, share: float) -> None:
         first = pack.runs[0].run_id
