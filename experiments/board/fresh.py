@@ -226,9 +226,8 @@ class Fresh(Drawing):
             "label tables: another choice might know more, which intervals do not cover. The rate "
             "is the one best over all sizes of set; rows below have others where a pair of size "
             "and rate had more bits. By such pairs each side is compared with the best MLP of all "
-            "neurons and rates that were tried. "
-            "Initial weights of the first label tables, as many as the board has, are those of the "
-            "board.",
+            "neurons and rates that were tried. Initial weights of the first label tables, as many "
+            "as the board has, are those of the board.",
             "## What each knows",
             tables.markdown(_format(found), {}),
         ]

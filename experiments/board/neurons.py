@@ -1,4 +1,4 @@
-"""board/neurons: an MLP of other neurons, and at rates beyond those of `board/peak`.
+"""board/neurons: an MLP by its neurons, also at rates beyond those of `board/peak`.
 
 The MLP of Dana et al. has GELU neurons; those of today's models are gated. SwiGLU neurons behind
 one narrow head with rotary positions, without norms, are on the board (`board/peak`, preset
@@ -56,7 +56,7 @@ def _with_neurons(shape: Any, activation: str) -> Modern:
 
 EXPERIMENT = Experiment(
     name="board/neurons",
-    title="Bits per parameter of an MLP of other neurons",
+    title="Bits per parameter of an MLP by its neurons",
     presets={"quick": runs},
     figure=Peaks(),
 )

@@ -47,7 +47,7 @@ def _answer() -> str:
     """The answer at the best size of set, and of sets that are learned and other designs."""
     learned = answer.compare_learned_sets(published("board/typical"))
     others = f"{learned} {design.headline(published('board/design'))}"
-    said = (peak_answer.answer(read_peaks(), _over_best_mlp()), others)
+    said = (peak_answer.answer(read_peaks(), _over_best_mlp(), read_beyond()), others)
     return "\n\n".join(textwrap.fill(x, 127, break_on_hyphens=False) for x in said)
 
 

@@ -91,13 +91,19 @@ def find_best(found: pd.DataFrame) -> dict[int, dict[str, Any]]:
     return best
 
 
-def answer(found: pd.DataFrame, fresh: Mapping[int, Estimate] | None = None) -> str:
+def answer(
+    found: pd.DataFrame,
+    fresh: Mapping[int, Estimate] | None = None,
+    beyond: pd.DataFrame | None = None,
+) -> str:
     """Sentences on attention and MLP, each at its best size of set.
 
     Args:
       found: as `name_peaks` returns it.
       fresh: attention alone over the best MLP tried, on label tables that chose nothing, at every
         budget; by default it is compared with the best MLP found.
+      beyond: as `name_peaks` returns it, of other forms, rates and sizes that were tried: sets as
+        large as the budget, and wide heads, are compared by the best of these, too.
 
     Raises ValueError where no budget has all sides.
     """
@@ -112,8 +118,10 @@ def answer(found: pd.DataFrame, fresh: Mapping[int, Estimate] | None = None) -> 
     gelu = [] if fresh else find_gelu(found, best)
     mlp = "GELU MLP" if gelu == [*best] else "MLP"
     over = fresh or {k: compare(rows[_ATTENTION], rows[_MLP]) for k, rows in best.items()}
-    wide = format_range([compare(rows[WIDE], rows[_MLP]).value for rows in best.values()])
-    overfull = [x for budget in best if not math.isnan(x := overfull_ratio(found, budget).value)]
+    tried = found if beyond is None else pd.concat([found, beyond])
+    best_tried = find_best(tried)
+    wide = format_range([compare(best_tried[k][WIDE], best_tried[k][_MLP]).value for k in best])
+    overfull = [x for budget in best if not math.isnan(x := overfull_ratio(tried, budget).value)]
     on_large = f"on as many pairs as parameters {format_range(overfull)}" if overfull else ""
     neurons = f"GELU alone at {', '.join(map('{:,}'.format, gelu))}"
     notes = _in_brackets(

@@ -1,6 +1,7 @@
 """Attention or MLP at the best size of set: sentences and table of the published peaks."""
 
 import math
+import re
 
 import pytest
 
@@ -72,6 +73,21 @@ def test_the_answer_is_by_fresh_label_tables_where_these_are_given(peaks):
         " knows 0.80 to 1.20 times the best MLP's bits (undecided at 512; less at 8,192; on "
         in said
     )
+
+
+def test_wide_heads_and_overfull_sets_are_compared_with_the_best_that_was_tried(peaks):
+    is_mlp = (peaks["side"] == "MLP") & (peaks["budget"] == 512)
+    tried = with_bits(peaks[is_mlp], is_mlp[is_mlp].index, 2.0)
+    tried["of_budget"] *= 2.0
+    board, wider = (peak_answer.answer(peaks, beyond=x) for x in (None, tried))
+    before, after = (
+        re.search(r"parameters ([\d.]+) to .* heads ([\d.]+) to", x) for x in (board, wider)
+    )
+    assert before
+    assert after
+    for least, halved in zip(before.groups(), after.groups(), strict=True):
+        assert float(halved) < float(least)
+    assert board.partition("Attention + MLP")[2] == wider.partition("Attention + MLP")[2]
 
 
 def test_the_answer_says_where_the_first_at_the_largest_budget_knows_less(peaks):
