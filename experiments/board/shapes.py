@@ -21,7 +21,8 @@ Preset `narrow` has heads of fewer dimensions than the residual stream, in one l
 Preset `blocks` has today's feed-forward blocks at equal parameters instead, plain and gated, and
 attention without one, mixtures of experts and product-key memories. Attention alone and the
 feed-forward blocks have narrow heads, too: all at 256 and 512 parameters, those without norms at
-1,024, and SwiGLU behind one head from 2,048 on.
+1,024, and SwiGLU behind one head from 2,048 on. Preset `tied` has those without norms whose
+unembedding is the token embedding, with narrow heads.
 """
 
 import collections
@@ -74,15 +75,16 @@ SHAPES = {
     "blocks": families.block_shapes,
     "sparse": families.sparse_shapes,
     "narrow blocks": families.narrow_block_shapes,
+    "tied": families.tied_shapes,
 }
-# Those that the board ranks, with `standard_gated_mlps`; `board/depth` and `board/blocks` measure
-# the others.
+# Those that the board ranks, with `standard_gated_mlps`; `board/depth`, `board/blocks` and
+# `board/tied` measure the others.
 RANKED = ("families", "narrow", "blocks", "sparse")
 # Budgets at which today's blocks are tried, and narrow heads.
 BLOCKS = (256, 512, 1024, 2048)
 NARROW = (*BLOCKS, 4096, 8192)
-# Budgets at which two layers with narrow heads are tried.
-DEEP = (*BLOCKS, 4096)
+# Budgets at which two layers with narrow heads are tried, and tied embeddings.
+DEEP, TIED = (*BLOCKS, 4096), (512, 1024)
 CHOSEN = pathlib.Path(__file__).with_name("chosen.csv")
 # Shapes that were measured as entries and do not stand.
 PASSED = pathlib.Path(__file__).with_name("passed.csv")
@@ -229,7 +231,8 @@ EXPERIMENTS = (
         name="board/shapes",
         title="Shapes of every family at each budget",
         presets={preset: functools.partial(runs, budgets) for preset, budgets in PRESETS.items()}
-        | {"narrow": _narrow_runs, "blocks": _block_runs},
+        | {"narrow": _narrow_runs, "blocks": _block_runs}
+        | {"tied": functools.partial(runs, TIED, families.tied_shapes)},
         of_full="256 and 512 parameters of up to 4,096",
         figure=Shapes(),
     ),

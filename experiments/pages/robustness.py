@@ -1,6 +1,7 @@
 """The answer by every other way in which it was measured: tables that `quotes` writes."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -56,24 +57,32 @@ def tabulate_depths() -> str:
 
     Of Dana et al.'s model alone: today's blocks have one layer.
     """
-    measured = pd.concat(map(read_peaks, ("board/peak", "board/depth"))).sort_values("bits")
+    measured = pd.concat(map(read_peaks, ("board/peak", "board/depth")))
     found = measured[[x.name in ("attention_only", "mlp") for x in measured["model"]]]
-    best = found.groupby(["budget", "side", "n_layers"]).tail(1)
-    rows: list[Any] = best.to_dict("records")
-    bits = {
-        (row["budget"], row["side"], row["n_layers"]): _show(peak_answer.estimate(row))
-        for row in rows
-    }
-    shown = [
-        {"parameters": f"{budget:,}"}
-        | {
-            f"{side}, {layers}": bits.get((budget, side, n), "–")
-            for side in (_ATTENTION, _MLP, _BOTH)
-            for n, layers in ((1, "one layer"), (2, "two"))
-        }
-        for budget in sorted({budget for budget, _, _ in bits})
-    ]
-    return tables.markdown(pd.DataFrame(shown), {})
+    named = (("one layer", 1), ("two", 2))
+    return _tabulate_sides({name: found[found["n_layers"] == n] for name, n in named})
+
+
+def tabulate_tied() -> str:
+    """A Markdown table of each side's most bits per parameter on the board and with one token map.
+
+    At budgets that have both.
+    """
+    tied = read_peaks("board/tied")
+    untied = read_peaks()[read_peaks()["budget"].isin(tied["budget"])]
+    return _tabulate_sides({"untied": untied, "tied": tied})
+
+
+def _tabulate_sides(found: dict[str, pd.DataFrame]) -> str:
+    """A row for each budget, with each side's most bits per parameter in tables by their names."""
+    rows = []
+    for budget in sorted(set(pd.concat(found.values())["budget"])):
+        row = {"parameters": f"{budget:,}"}
+        for side, (name, of) in itertools.product(SIDES, found.items()):
+            best = _find_side(of, side).get(budget)
+            row[f"{side}, {name}"] = _show(peak_answer.estimate(best)) if best else "–"
+        rows.append(row)
+    return tables.markdown(pd.DataFrame(rows), {})
 
 
 def tabulate_blocks() -> str:
@@ -226,6 +235,7 @@ _WAYS: dict[str, Callable[[str], dict[int, str]]] = {
     "the best MLP of all neurons and rates tried": _compare_tried,
     "this MLP, other tables, rate chosen with the size": _compare_fresh(fresh.find_beyond),
     "all in today's blocks without norms": _compare_blocks,
+    "all in these with tied embeddings": _compare("board/tied"),
     "the MLP with GELU neurons": _compare_gelu,
     "GELU, rates of 0.07 to 0.14": _compare_with("board/edges"),
     "GELU, sizes of set half as far apart": _compare("board/steps", "quick"),

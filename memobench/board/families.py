@@ -10,6 +10,7 @@ three quarters of what embeddings leave.
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import numbers
 from collections.abc import Callable, Iterator
@@ -42,6 +43,9 @@ BLOCKS = (
     *(("rms", activation) for activation in ("gelu", "relu_squared", "swiglu", "bilinear")),
     *(("none", activation) for activation in ("gelu", "swiglu")),
 )
+# Blocks whose unembedding is the token embedding: positions and dimensions of their heads, and the
+# largest share of the budget that tokens take.
+TIED, MOST_SHARE_TIED = (("learned", 1), ("rope", 2), ("rope", 4)), 0.5
 # Experts of a mixture, and how many of them a token meets.
 N_EXPERTS, TOP_K = 4, (1, 2)
 
@@ -120,6 +124,19 @@ def sparse_shapes(budget: int) -> list[Architecture]:
     return _shapes_within_budget(budget, _sparse_at_width)
 
 
+def tied_shapes(budget: int) -> list[Architecture]:
+    """The shapes of blocks without norms whose unembedding is the token embedding.
+
+    Heads are narrow, one of two or four dimensions before neurons, or more of one or two. Above 512
+    parameters without the two widest, which know the least at 512.
+
+    >>> sorted({shape.family for shape in tied_shapes(256)})[-1]
+    'modern attention (norm=none, tied=True), narrow heads'
+    """
+    at = widths(budget, n_maps=1, most_share=MOST_SHARE_TIED)[: 4 if budget > 512 else None]
+    return _shapes_within_budget(budget, _tied_at_width, at)
+
+
 def _shapes_within_budget(
     budget: int, of: Callable[[int, int], Iterator[Architecture]], at: list[int] | None = None
 ) -> list[Architecture]:
@@ -167,10 +184,16 @@ def sizes_that_fit(shape: Architecture, budget: int, of: Task | None = None) -> 
     return found
 
 
-def widths(budget: int) -> list[int]:
-    """At most six widths of the residual stream, about evenly apart, whose tokens leave memory."""
-    per_width = 2 * VOCAB_SIZES[budget] / budget
-    least, most = max(2, round(LEAST_SHARE / per_width)), int(MOST_SHARE / per_width)
+def widths(budget: int, n_maps: int = 2, most_share: float = MOST_SHARE) -> list[int]:
+    """At most six widths of the residual stream, about evenly apart, whose tokens leave memory.
+
+    Args:
+      budget: of parameters.
+      n_maps: of tokens, an embedding and an unembedding, or both in one.
+      most_share: of the budget that these take.
+    """
+    per_width = n_maps * VOCAB_SIZES[budget] / budget
+    least, most = max(2, round(LEAST_SHARE / per_width)), int(most_share / per_width)
     return sorted({round(least + (most - least) * i / 5) for i in range(6)})
 
 
@@ -235,6 +258,24 @@ def _blocks_at_width(budget: int, width: int, narrow: bool = False) -> Iterator[
             for own, left in _sizes_with_heads(budget, width, d_head, norm):
                 if (d_mlp := neurons(activation, left, width)) >= 1:
                     yield Modern(**own, d_mlp=d_mlp, activation=activation)
+
+
+def _tied_at_width(budget: int, width: int) -> Iterator[Architecture]:
+    for positions, d_head in (x for x in TIED if x[1] < width):
+        # A vector for each of two positions.
+        of_positions = 2 * width if positions == "learned" else 0
+        left = budget - VOCAB_SIZES[budget] * width - of_positions
+        head = 4 * width * d_head
+        own = {"d_model": width, "d_head": d_head, "norm": "none", "tied": True}
+        own["positions"] = positions
+        if d_head < 4:
+            yield Modern(**own, n_heads=round(left / head))
+        numbers = (
+            x for x in _numbers_of_heads(left / head) if d_head in ((1, 2) if x > 1 else (2, 4))
+        )
+        for n_heads, activation in itertools.product(numbers, ("gelu", "swiglu")):
+            if (d_mlp := neurons(activation, left - n_heads * head, width)) >= 1:
+                yield Modern(**own, n_heads=n_heads, d_mlp=d_mlp, activation=activation)
 
 
 def _head_dimensions(width: int, narrow: bool) -> tuple[int, ...]:

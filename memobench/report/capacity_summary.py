@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +146,8 @@ class Shapes(Drawing):
                 axis.plot(best.index, best, color=style.color, linewidth=1)
                 points = {**style.for_points(), "markersize": 4, "linestyle": ""}
                 axis.plot(shapes["width"], shapes["bits"], **points)
-            axis.set_title(family, fontsize="small", color=colors[family].color)
+            title = textwrap.fill(family, 44)
+            axis.set_title(title, fontsize="small", color=colors[family].color)
             whole_numbers(axis)
         for axis in axes_RxC.flat[max(n_panels - n_columns, 0) : n_panels]:
             axis.set_xlabel("width d")
