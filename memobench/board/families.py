@@ -266,8 +266,8 @@ def _tied_at_width(budget: int, width: int) -> Iterator[Architecture]:
         of_positions = 2 * width if positions == "learned" else 0
         left = budget - VOCAB_SIZES[budget] * width - of_positions
         head = 4 * width * d_head
-        own = {"d_model": width, "d_head": d_head, "norm": "none", "tied": True}
-        own["positions"] = positions
+        own: dict[str, Any] = {"d_model": width, "d_head": d_head, "positions": positions}
+        own |= {"norm": "none", "tied": True}
         if d_head < 4:
             yield Modern(**own, n_heads=round(left / head))
         numbers = (

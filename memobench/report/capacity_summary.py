@@ -146,7 +146,7 @@ class Shapes(Drawing):
                 axis.plot(best.index, best, color=style.color, linewidth=1)
                 points = {**style.for_points(), "markersize": 4, "linestyle": ""}
                 axis.plot(shapes["width"], shapes["bits"], **points)
-            title = textwrap.fill(family, 44)
+            title = textwrap.fill(family, 38)
             axis.set_title(title, fontsize="small", color=colors[family].color)
             whole_numbers(axis)
         for axis in axes_RxC.flat[max(n_panels - n_columns, 0) : n_panels]:

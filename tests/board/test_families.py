@@ -8,9 +8,10 @@ import pytest
 from memobench.board import families
 from memobench.board import peak as peaks
 from memobench.board import table as board
+from memobench.board.capacity_summary import ATTENTION, BOTH, MLP, SIDES
 from memobench.core import module as models
 from memobench.core.architecture import Architecture
-from memobench.experiments.board import blocks, depth, finalists, neurons, peak, shapes
+from memobench.experiments.board import blocks, depth, finalists, neurons, peak, shapes, tied
 from memobench.experiments.board import typical as board_typical
 from memobench.models.modern import Modern
 from memobench.models.product_key_memory import ProductKeyMemory
@@ -62,6 +63,17 @@ def test_the_board_has_the_mlp_of_gated_neurons_and_no_other_narrow_block():
         assert (ranked.n_heads, ranked.activation, ranked.norm) == (1, "swiglu", "none")
         others = {run.architecture for run in blocks.runs()}
         assert {x for x in narrow if x not in others} == {ranked}
+
+
+@pytest.mark.parametrize("budget", shapes.TIED)
+def test_every_side_has_forms_with_tied_embeddings(budget):
+    of_runs = [run.architecture for run in tied.runs()]
+    forms = [x for x in of_runs if families.meets_budget(x, budget)]
+    assert all(x.tied and x.norm == "none" and x.side[1] == "narrow" for x in forms)
+    known = {side: {x.activation for x in forms if x.side[0] == side} for side in SIDES}
+    assert known == {ATTENTION: {"swiglu"}, MLP: {"swiglu", "geglu"}, BOTH: {"swiglu"}}
+    for side in (ATTENTION, BOTH):
+        assert {x.positions for x in forms if x.side[0] == side} == {"learned", "rope"}
 
 
 def test_neurons_are_compared_in_the_shapes_of_the_board():
