@@ -52,6 +52,12 @@ def _answer() -> str:
     return "\n\n".join(textwrap.fill(x, 127, break_on_hyphens=False) for x in said)
 
 
+def _tied() -> str:
+    """A sentence on both sides over the MLP with tied embeddings, and every side's bits."""
+    said = peak_answer.answer_for("with tied embeddings", read_peaks("board/tied"))
+    return f"{textwrap.fill(said, 127, break_on_hyphens=False)}\n\n{tabulate_tied()}"
+
+
 def _ratios() -> str:
     """Bits per parameter, and attention over MLP, at every budget with all forms."""
     return peak_answer.tabulate(read_peaks(), _over_best_mlp(), read_beyond())
@@ -211,7 +217,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "exposure": _exposure,
     "shares": _shares,
     "speed": _speed,
-    "tied": tabulate_tied,
+    "tied": _tied,
     "ways": tabulate_ways,
     "standing": lambda: textwrap.fill(
         verdicts.count_standing(verdicts.read(folders.published())), 127

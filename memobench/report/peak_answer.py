@@ -147,6 +147,24 @@ def answer(
     )
 
 
+def answer_for(design: str, found: pd.DataFrame) -> str:
+    """A sentence on attention alone and attention + MLP over the MLP in another design.
+
+    Args:
+      design: such as "with tied embeddings".
+      found: peaks of that design, as `name_peaks` returns them.
+    """
+    best, said = find_best(found), []
+    for side in (_ATTENTION, _BOTH):
+        over = {budget: compare(rows[side], rows[_MLP]) for budget, rows in best.items()}
+        notes = _in_brackets(*_tell_exceptions({k: [x] for k, x in over.items()}))
+        said.append(format_range([x.value for x in over.values()]) + notes)
+    return (
+        f"{design[0].upper()}{design[1:]}, at {format_range([*best], ',d')} parameters, attention "
+        f"alone knows {said[0]} and attention + MLP {said[1]} times an MLP's bits."
+    )
+
+
 def find_gelu(found: pd.DataFrame, budgets: Iterable[int]) -> list[int]:
     """The budgets at which only MLPs of GELU neurons were measured."""
     of_mlp = found[found["side"] == _MLP]

@@ -105,6 +105,15 @@ def test_the_answer_is_of_the_budgets_and_forms_that_there_are(peaks):
     assert wide.startswith("Attention alone, by its best form, knows ")
 
 
+def test_another_design_has_a_sentence(peaks):
+    said = peak_answer.answer_for("with none", peaks[peaks["budget"] <= 512])
+    start = (
+        "With none, at 256 to 512 parameters, attention alone knows 0.99 to 1.06 (undecided at 256)"
+    )
+    assert said.startswith(f"{start} and attention + MLP 1.05 to 1.16 ")
+    assert said.endswith(" times an MLP's bits.")
+
+
 def test_another_side_may_know_the_most(peaks):
     turned = peak_answer.answer(with_bits(peaks, peaks["side"] == "MLP", 1.6))
     assert ". The MLP knows most: " in turned
