@@ -128,7 +128,7 @@ def tied_shapes(budget: int) -> list[Architecture]:
     """The shapes of blocks without norms whose unembedding is the token embedding.
 
     Heads are narrow, one of two or four dimensions before neurons, or more of one or two. Above 512
-    parameters without the two widest, which know the least at 512.
+    parameters without the two widest: at 512 they are past the best.
 
     >>> sorted({shape.family for shape in tied_shapes(256)})[-1]
     'modern attention (norm=none, tied=True), narrow heads'
