@@ -38,11 +38,11 @@ TABLES = 8
 def runs() -> Iterator[Run]:
     """The forms of each side with tied embeddings, and the MLP also with GEGLU neurons."""
     for budget in shapes.TIED:
-        for shape in _gated(budget):
+        for shape in _select_gated(budget):
             yield run_with(shape, budget, *GRIDS[shape.side[0]], TABLES)
 
 
-def _gated(budget: int) -> Iterator[Architecture]:
+def _select_gated(budget: int) -> Iterator[Architecture]:
     """Attention alone and SwiGLU neurons, which knew more in the search than GELU ones."""
     found: list[Any] = [*shapes.standard(budget, "tied")]
     for shape in (x for x in found if not x.d_mlp or x.activation == "swiglu"):
